@@ -88,7 +88,8 @@ def test_an_alert_is_cleared_by_an_event_of_its_own() -> None:
         told("alert", 36, "firing"),
         told("health", 31, "firing"),
     ]
-    assert alerts(events) == (Alert("BrokerDown", "a", "s", 11, 1, 25), Alert("BrokerDown", "a", "s", 36, 6, None))
+    ended = Alert("BrokerDown", "a", "s", 11, 1, 25, cleared_u=5)
+    assert alerts(events) == (ended, Alert("BrokerDown", "a", "s", 36, 6, None))
 
 
 @pytest.mark.parametrize("told", [(1, 40), (40, 1), (1, 20, 40)])

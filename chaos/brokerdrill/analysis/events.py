@@ -153,13 +153,11 @@ class Alert(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A store and a time, the end not in it; how uncertain its begin and its end are."""
+    """A store and a time, the end not in it."""
 
     store: str
     start: int
     end: int
-    start_u: int = 0
-    end_u: int = 0
 
 
 class Unwatched(NamedTuple):

@@ -8,23 +8,18 @@ from collections.abc import Mapping, Sequence
 from brokerdrill.analysis.events import NEVER, Epoch, Event, Fault, Span, in_order
 
 
-def _at_level(steps: Sequence[tuple[int, int, int]], level: int) -> list[tuple[int, int, int, int]]:
-    """Return the spans (begin, end, how uncertain these are) in which the sum of the `steps` (time, change, how
-    uncertain the time is) so far is `level`; the last one may end NEVER."""
+def _at_level(steps: Sequence[tuple[int, int]], level: int) -> list[tuple[int, int]]:
+    """Return the spans in which the sum of the `steps` (time, change) so far is `level`; the last one may end NEVER."""
     by_time: dict[int, int] = defaultdict(int)
-    vague: dict[int, int] = {NEVER: 0}
-    for at, change, u in steps:
+    for at, change in steps:
         by_time[at] += change
-        vague[at] = max(u, vague.get(at, 0))
-    spans: list[tuple[int, int]] = []
-    total, times = 0, sorted(by_time)
+    times = sorted(by_time)
+    spans, total = [], 0
     for at, until in zip(times, [*times[1:], NEVER], strict=True):
         total += by_time[at]
         if total == level:
-            # What changes and makes no difference divides nothing.
-            begin = spans.pop()[0] if spans and spans[-1][1] == at else at
-            spans.append((begin, until))
-    return [(begin, end, vague[begin], vague[end]) for begin, end in spans]
+            spans.append((at, until))
+    return spans
 
 
 def _pooled(events: Sequence[Event]) -> dict[str, list[Event]]:
@@ -52,10 +47,10 @@ def unready_by_pool(events: Sequence[Event], stores: Mapping[str, Sequence[str]]
             down = 0
             for event in named[instance]:
                 now = int(event.value == "not_ready")
-                steps.append((event.at, now - down, event.u if now != down else 0))
+                steps.append((event.at, now - down))
                 down = now
         if members:
-            spans += [Span(store, *span) for span in _at_level(steps, len(members))]
+            spans += [Span(store, start, end) for start, end in _at_level(steps, len(members))]
     return spans
 
 
@@ -76,10 +71,10 @@ def unready_by_role(
     spans = []
     for store, at in first.items():
         if store not in in_pools:
-            steps = [(at, 0, 0)]
-            steps += [(e.start, 1, e.start_u) for e in epoch if e.store == store]
-            steps += [(e.end, -1, e.end_u) for e in epoch if e.store == store and not e.open]
-            spans += [Span(store, *span) for span in _at_level(steps, 0)]
+            steps = [(at, 0)]
+            steps += [(e.start, 1) for e in epoch if e.store == store]
+            steps += [(e.end, -1) for e in epoch if e.store == store and not e.open]
+            spans += [Span(store, start, end) for start, end in _at_level(steps, 0)]
     return spans
 
 
@@ -94,13 +89,12 @@ def since_faults(
     for span in sorted(spans):
         members = {*stores.get(span.store, ())}
         causes = [
-            (one.at, one.u)
+            one.at
             for one in fault
             if ended.get(span.store, one.at) <= one.at <= span.start
             and (one.healed_at is None or one.healed_at > span.start)
             and (one.store == span.store or members & {one.instance, *one.toward})
         ]
-        start, u = max(causes, default=(span.start, span.start_u))
-        found.append(span._replace(start=start, start_u=u))
+        found.append(span._replace(start=max(causes, default=span.start)))
         ended[span.store] = span.end
     return tuple(found)

@@ -173,10 +173,10 @@ def message_tables(runs: Runs, promises: Specs, times: Times) -> dict[str, bytes
     number), name, target (the instance or link that it hit), f_at, healed. hits: fault, server (the active instance
     that it hit) and its store, f_at, f_u, f_next (when at the earliest another step's fault hit that store, or what all
     need), halted (until when that instance sends nothing). specs: spec (the promise's place in the run's list), name,
-    bound, scope, side, check_period, cache_timeout, moves. unready: store, n_from, n_to, by how much these may be off
-    (from_u, to_u). rounds: round (its place), r_from, r_to (the end not in it). known_only: rule or spec, known (the
-    defect's place in the run's list), path (of a field that each witness has) and its value, as text. ticks: tick (a
-    clock's number), u. asked: name. segments and widths as in `stage_tables`."""
+    bound, scope, side, check_period, cache_timeout, moves. unready: store, n_from, n_to. rounds: round (its place),
+    r_from, r_to (the end not in it). known_only: rule or spec, known (the defect's place in the run's list), path (of a
+    field that each witness has) and its value, as text. ticks: tick (a clock's number), u. asked: name.
+    segments and widths as in `stage_tables`."""
     made = {
         "dead_letters": table(
             ((run, *pair) for run, info in runs.items() for pair in info.dead_letters.items()),
@@ -250,7 +250,7 @@ def _happened(times: Times) -> dict[str, pa.Table]:
         ),
         "unready": table(
             ((run, *span) for run, one in times.items() for span in one.unready),
-            "run int, store string, n_from long, n_to long, from_u long, to_u long",
+            "run int, store string, n_from long, n_to long",
         ),
         "ticks": table(
             (

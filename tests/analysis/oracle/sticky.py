@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from brokerdrill.ledger.contract import PromiseSpec
 from tests.analysis.oracle.facts import Facts, store_of, uncertain
-from tests.analysis.oracle.faults import healed_at
+from tests.analysis.oracle.faults import of_one_step
 from tests.analysis.oracle.rows import MS, NEVER, Row, ended, entry
 
 
@@ -38,48 +38,33 @@ def ready_changes(facts: Facts, store: str) -> list[tuple[float, bool]]:
     return states
 
 
-def vague_at(facts: Facts, store: str, moment: float) -> int:
-    """How uncertain what changed at that moment is: pools' events, else the begins and ends of epochs."""
-    members = set(facts.run.stores.get(store, ()))
-    latest: dict[str, str] = {}
-    offs = [0]
-    for event in facts.events:
-        if event["kind"] == "pool" and event.get("instance") in members:
-            was = latest.get(event["instance"], "ready")
-            if event["t_ns"] == moment and (was == "not_ready") != (event["value"] == "not_ready"):
-                offs.append(event["uncertainty_ns"])
-            latest[event["instance"]] = event["value"]
-    if latest:
-        return max(offs)
-    own = [epoch for epoch in facts.epochs if epoch.store == store]
-    offs += [epoch.begin_uncertainty for epoch in own if epoch.begin == moment]
-    offs += [epoch.end_uncertainty for epoch in own if epoch.end == moment]
-    return max(offs)
-
-
-def not_ready_between(facts: Facts, store: str, begin: float, end: float, sign: int) -> bool:
-    """Whether the target was not ready at some time of [begin, end], or was on its way there by a fault: for certain
-    (sign 1), or perhaps (-1)."""
+def not_ready_between(facts: Facts, store: str, begin: float, end: float) -> bool:
+    """Whether the target was not ready at some time of [begin, end], or was on its way there by a fault."""
     members = set(facts.run.stores.get(store, ()))
     states = ready_changes(facts, store)
-    for place, (since, ready) in enumerate(states):
-        if ready:
-            continue
-        until = states[place + 1][0] if place + 1 < len(states) else NEVER
-        ready_since = states[place - 1][0] if place else since
-        causes: list[tuple[float, float]] = []
+    for (since, ready), (until, _) in pairwise([*states, (NEVER, True)]):
+        if not ready and since <= end and begin < until:
+            return True
         # "Such a time counts from the fault that explains it"
+        if not ready or until == NEVER or until < begin or since > end:
+            continue
+        explains = -NEVER
         for fault in facts.events:
             toward = ((fault.get("detail") or {}).get("toward") or "").split(", ")
             there = fault.get("store") == store or {fault.get("instance"), *toward} & members
-            if fault["kind"] != "fault" or not there or not ready_since <= fault["t_ns"] <= since:
+            if fault["kind"] != "fault" or not there or not since <= fault["t_ns"] <= until:
                 continue
-            healed = healed_at(facts, fault)
-            if healed is None or healed > since:
-                causes.append((fault["t_ns"], fault["uncertainty_ns"]))
-        start, off = max(causes, default=(since, vague_at(facts, store, since)))
-        first, last = start + sign * off, until - sign * (0 if until == NEVER else vague_at(facts, store, until))
-        if first <= end and begin < last and first < last:
+            healed = [
+                heal["t_ns"]
+                for heal in facts.events
+                if heal["kind"] == "heal"
+                and all(heal.get(name) == fault.get(name) for name in ("name", "instance", "target"))
+                and heal["t_ns"] > fault["t_ns"]
+                and of_one_step(fault, heal)
+            ]
+            if min(healed, default=NEVER) > until:
+                explains = max(explains, fault["t_ns"])
+        if -NEVER < explains <= end:
             return True
     return False
 
@@ -110,11 +95,10 @@ def sticky(facts: Facts, spec: PromiseSpec) -> Row:
             # "the old target was not ready at some time since the previous connect (± check_period_ms)"
             begin, over = ended(old) - period, ended(new) + period
             certain = (timeout > 0 and lasted - was_off - is_off > timeout) or (
-                begin + was_off <= over - is_off
-                and not_ready_between(facts, old_store, begin + was_off, over - is_off, 1)
+                begin + was_off <= over - is_off and not_ready_between(facts, old_store, begin + was_off, over - is_off)
             )
             possible = (timeout > 0 and lasted + was_off + is_off > timeout) or not_ready_between(
-                facts, old_store, begin - was_off, over + is_off, -1
+                facts, old_store, begin - was_off, over + is_off
             )
             # "with moves never nothing excuses a move"
             if certain and spec.moves != "never":

@@ -42,11 +42,6 @@ def taken_over_by_a_playbook(u: float) -> Change:
     return change
 
 
-def moves(at: float) -> Change:
-    """A key goes from store s to store z then."""
-    return rows(*(op("k2", "connect", when, when + 1, key="k2", instance=to) for when, to in ((1000, "a"), (at, "x"))))
-
-
 # --- clients that were killed ---------------------------------------------------------------------------------------
 
 KILLED = 6000
@@ -208,12 +203,6 @@ OVERLAPPING: dict[str, Case] = {
     "the original answers again, too late to have been active in time": Case(
         active_when_it_answers("a", HEAL + 750, 5900), {"failback_within": F}
     ),
-    "a move before a store is not ready, perhaps": Case(
-        also(taken_over_by_a_playbook(600), moves(2200)), {"sticky": U}
-    ),
-    "a move while a store is not ready, perhaps": Case(also(taken_over_by_a_playbook(600), moves(2550)), {"sticky": U}),
-    "a move before a store is not ready": Case(also(taken_over_by_a_playbook(20), moves(2200)), {"sticky": F}),
-    "a move while a store is not ready": Case(also(taken_over_by_a_playbook(20), moves(2550)), {"sticky": P}),
     "lost, and sent when the drain was over": Case(after_the_drain(9100), {"no_loss": U}),
     "lost, and sent before the drain was over": Case(after_the_drain(8900), {"no_loss": F}),
     "lost, not durable, and sent when the drain was over": Case(
@@ -227,7 +216,7 @@ OVERLAPPING: dict[str, Case] = {
 
 def _besides(name: str, case: Case) -> set[str]:
     """What else is said of a case, by its nature."""
-    if "move" in name or "playbook" in name:
+    if "playbook" in name:
         return {"failover_within", "failback_within", "delivered_within", "alerted_within", "single_active"}
     if "drain" in name:
         return {"failover_within", "no_dead_letters", "no_loss", "no_nonpersistent_loss"} - {*case.told}

@@ -21,14 +21,12 @@ SELECT p.*, s.spec, coalesce(p.store <> p.old, false) AS moved, p.store IS NOT N
            (s.cache_timeout > 0 AND p.moment - p.old_at - p.u - p.old_u > s.cache_timeout) OR EXISTS (
            FROM unready n WHERE n.run = p.run AND n.store = p.old
                AND p.old_at - s.check_period + p.old_u <= p.moment + s.check_period - p.u
-               AND n.n_from + n.from_u < n.n_to - n.to_u AND n.n_from + n.from_u <= p.moment + s.check_period - p.u
-               AND n.n_to - n.to_u > p.old_at - s.check_period + p.old_u))
+               AND n.n_from <= p.moment + s.check_period - p.u AND n.n_to > p.old_at - s.check_period + p.old_u))
            AS excused,
        s.moves <> 'never' AND (
            (s.cache_timeout > 0 AND p.moment - p.old_at + p.u + p.old_u > s.cache_timeout) OR EXISTS (
            FROM unready n WHERE n.run = p.run AND n.store = p.old
-               AND n.n_from - n.from_u <= p.moment + s.check_period + p.u
-               AND n.n_to + n.to_u > p.old_at - s.check_period - p.old_u))
+               AND n.n_from <= p.moment + s.check_period + p.u AND n.n_to > p.old_at - s.check_period - p.old_u))
            AS widely
 FROM (SELECT run, key, client, moment, store, u, lag(store) OVER w AS old, lag(moment) OVER w AS old_at,
              lag(u) OVER w AS old_u FROM connect
