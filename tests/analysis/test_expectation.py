@@ -8,15 +8,21 @@ from typing import Any
 import pytest
 
 from brokerdrill.analysis.checks.finding import Finding
-from brokerdrill.analysis.expectation import TARGET, Asked, not_met
+from brokerdrill.analysis.expectation import TARGET, Asked, Moves, not_met
 from brokerdrill.analysis.verdict import concluded, exit_status, together
 from brokerdrill.ledger.contract import RunInfo
 from brokerdrill.ledger.known import Known
 from brokerdrill.ledger.verdict import FAIL, PASS, UNKNOWN, PromiseVerdict, RunVerdict
-from tests.analysis.batch import Ledger
+from tests.analysis.batch import Ledger, Row
 from tests.analysis.in_process import judging, rows_of
-from tests.analysis.kept_run import kept, numbered, op
-from tests.analysis.test_checks_can_fail import Change, a_key_moves, a_message_comes_twice, a_message_is_lost, changed
+from tests.analysis.kept_run import MS, find, kept, numbered, op
+from tests.analysis.test_checks_can_fail import (
+    Change,
+    a_key_moves,
+    a_message_comes_twice,
+    a_message_is_lost,
+    changed,
+)
 
 LATE = {"t_ns": 5, "first_send_ms": 900.0, "last_try_ms": 950.0}
 
@@ -30,14 +36,14 @@ def defect(promise: str = "no_loss", only: dict[str, Any] | None = None, **at_mo
     [(["pass"], True), (["pass", "unknown"], False), (["unknown"], False), (["pass", "fail"], False)],
 )
 def test_what_is_to_be_kept_is_kept_in_every_entry(verdicts: list[str], met: bool) -> None:
-    assert not_met(verdicts, [Finding()], Asked(), [], []) == (None if met else "")
+    assert not_met(verdicts, [Finding()], Asked(), [], {}) == (None if met else "")
 
 
 @pytest.mark.parametrize("word", ["violated", "known"])
 @pytest.mark.parametrize("verdict", ["pass", "unknown"])
 def test_what_is_to_be_violated_has_to_be_and_what_may_be_need_not(word: str, verdict: str) -> None:
     met = word == "known" and verdict == "pass"
-    assert not_met([verdict], [Finding()], Asked(word, {0: defect(count=9)}), [], []) == (None if met else "")
+    assert not_met([verdict], [Finding()], Asked(word, {0: defect(count=9)}), [], {}) == (None if met else "")
 
 
 @pytest.mark.parametrize(
@@ -65,58 +71,73 @@ def test_what_is_to_be_violated_has_to_be_and_what_may_be_need_not(word: str, ve
     ],
 )
 def test_a_known_defect_has_a_ceiling(at_most: dict[str, float], found: Finding, why: str | None) -> None:
-    told = not_met(["fail"], [found], Asked("known", {0: defect(**at_most)}), [], [])
+    told = not_met(["fail"], [found], Asked("known", {0: defect(**at_most)}), [], {})
     assert (told is None) if why is None else (told is not None and told.startswith(why)), told
     assert why is None or "(Product 1.0, store)" in str(told)
 
 
 def test_breaks_of_all_entries_of_a_promise_count_together() -> None:
     asked = Asked("known", {0: defect(count=3)})
-    assert not_met(["fail", "pass"], [Finding(n=3), Finding()], asked, [], []) is None
-    assert "4 breaks" in str(not_met(["fail", "fail"], [Finding(n=3), Finding(n=1)], asked, [], []))
+    assert not_met(["fail", "pass"], [Finding(n=3), Finding()], asked, [], {}) is None
+    assert "4 breaks" in str(not_met(["fail", "fail"], [Finding(n=3), Finding(n=1)], asked, [], {}))
 
 
 def test_another_kind_of_witness_is_another_defect() -> None:
     asked = Asked("known", {0: defect(only={"kind": "a"}, count=9)})
     same, other = {"kind": "a", "x": 1}, {"kind": "b"}
-    assert not_met(["fail"], [Finding(n=2, witnesses=[same, same])], asked, [], []) is None
-    assert "in another way" in str(not_met(["fail"], [Finding(n=2, witnesses=[same, other])], asked, [], []))
-    assert "in another way" in str(not_met(["fail"], [Finding(n=1, witnesses=[{"x": 1}])], asked, [], []))
+    assert not_met(["fail"], [Finding(n=2, witnesses=[same, same])], asked, [], {}) is None
+    assert "in another way" in str(not_met(["fail"], [Finding(n=2, witnesses=[same, other])], asked, [], {}))
+    assert "in another way" in str(not_met(["fail"], [Finding(n=1, witnesses=[{"x": 1}])], asked, [], {}))
 
 
 def test_all_witnesses_count_not_only_the_worst() -> None:
     asked = Asked("known", {3: defect(only={"kind": "a"}, count=99)})
     same, other = {"kind": "a", "x": 1}, {"kind": "b"}
-    assert not_met(["fail"], [Finding(n=12, rows=[same] * 11, witnesses=[same] * 10)], asked, [], []) is None
+    assert not_met(["fail"], [Finding(n=12, rows=[same] * 11, witnesses=[same] * 10)], asked, [], {}) is None
     found = Finding(n=12, rows=[*[same] * 11, other], witnesses=[same] * 10)
-    assert "in another way" in str(not_met(["fail"], [found], asked, [], []))
+    assert "in another way" in str(not_met(["fail"], [found], asked, [], {}))
     # What partitions find is counted there, for each known defect.
     found = Finding(n=12, witnesses=[same] * 10, otherwise={("lost", 3): 1})
-    assert "in another way" in str(not_met(["fail"], [found], asked, [], []))
-    assert not_met(["fail"], [replace(found, otherwise={("lost", 2): 1})], asked, [], []) is None
+    assert "in another way" in str(not_met(["fail"], [found], asked, [], {}))
+    assert not_met(["fail"], [replace(found, otherwise={("lost", 2): 1})], asked, [], {}) is None
 
 
 def test_of_several_known_defects_one_has_to_fit_and_the_first_is_told() -> None:
     small, large = defect(count=1), defect(count=9)
     for known in ((small, large), (large, small)):
-        assert not_met(["fail"], [Finding(n=5)], Asked("known", dict(enumerate(known))), [], []) is None
-    assert "5 breaks are more than the 1" in str(not_met(["fail"], [Finding(n=5)], Asked("known", {0: small}), [], []))
+        assert not_met(["fail"], [Finding(n=5)], Asked("known", dict(enumerate(known))), [], {}) is None
+    assert "5 breaks are more than the 1" in str(not_met(["fail"], [Finding(n=5)], Asked("known", {0: small}), [], {}))
 
 
 @pytest.mark.parametrize(
     ("moved", "why"),
     [
-        ([("s", "z", 3)], None),
-        ([("z", "s", 3)], None),
-        ([("y", "z", 2), ("s", "z", 3), ("z", "y", 1)], "3 of the moves are of keys that no fault concerned"),
+        ([("s", "z", 3, 10)], None),
+        ([("z", "s", 3, 10)], None),
+        (
+            [("y", "z", 2, 99), ("s", "z", 3, 99), ("z", "y", 1, 99)],
+            "3 of the moves are of keys that no fault concerned",
+        ),
+        ([("s", "z", 3, 9)], "keys moved before any fault concerned them"),
+        ([("s", "r", 3, 9)], None),
     ],
 )
-def test_moves_of_other_keys_are_no_expected_violation(moved: list[tuple[str, str, int]], why: str | None) -> None:
-    assert not_met(["fail"], [Finding(n=3)], Asked("violated", only=TARGET), moved, ["s"]) == why
-    assert not_met(["fail"], [Finding(n=3)], Asked("violated"), moved, ["s"]) is None
+def test_moves_of_other_keys_and_earlier_ones_are_no_expected_violation(
+    moved: list[tuple[str, str, int, int]], why: str | None
+) -> None:
+    found, hit = [Moves(*one) for one in moved], {"s": 10, "r": 5}
+    assert not_met(["fail"], [Finding(n=3)], Asked("violated", only=TARGET), found, hit) == why
+    assert not_met(["fail"], [Finding(n=3)], Asked("violated"), found, hit) is None
 
 
 # --- through the whole analysis -------------------------------------------------------------------------------------
+
+
+def a_key_moves_afterwards(ops: list[Row], events: list[Row]) -> None:
+    """To the store that a fault hit, from another one that was ready."""
+    for at in (100, 1000, 2000):
+        find(ops, op="connect", start_ns=at * MS)["instance"] = "x"
+
 
 LOSS, TWICE = defect("no_loss", count=1), defect("no_duplicates", count=1)
 # The message that is lost is one of a transaction.
@@ -143,8 +164,17 @@ WHOLE: dict[str, tuple[Change, dict[str, Any], dict[str, str | None]]] = {
         {"expect": {**PART, "no_loss": "known"}, "known": (replace(LOSS, at_most={"count": 0}),)},
         {"no_loss": "1 breaks are more than the 0 that are known (Product 1.0, store)"},
     ),
-    # To store z from s, which a fault hit; and back.
-    "moved to what was hit": (a_key_moves, {"expect": {"sticky": "violated"}, "only": {"sticky": TARGET}}, {}),
+    # To store z from s, which a fault hit, or from z to s.
+    "moved to what was hit": (
+        a_key_moves_afterwards,
+        {"expect": {"sticky": "violated"}, "only": {"sticky": TARGET}},
+        {},
+    ),
+    "moved before that": (
+        a_key_moves,
+        {"expect": {"sticky": "violated"}, "only": {"sticky": TARGET}},
+        {"sticky": "keys moved before any fault concerned them"},
+    ),
 }
 
 

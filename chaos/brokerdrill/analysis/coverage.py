@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 
-from brokerdrill.analysis.events import Event, Fault
+from brokerdrill.analysis.events import NEVER, Event, Fault
 from brokerdrill.analysis.timeline import Timeline, disturbing
 from brokerdrill.ledger.contract import ROUND, RunInfo
 from brokerdrill.ledger.coverage import ANY, Minimum
@@ -43,11 +43,15 @@ def members(fault: Fault, times: Timeline, stores: Mapping[str, Sequence[str]]) 
     return frozenset(found | {router for router in times.routers if router in named})
 
 
-def targets(times: Timeline, stores: Mapping[str, Sequence[str]]) -> frozenset[str]:
-    """Return the stores that faults hit."""
-    hit = {instance for fault in disturbing(times) for instance in members(fault, times, stores)}
-    named = {fault.store for fault in disturbing(times) if fault.store}
-    return frozenset(named | {store for store, instances in stores.items() if hit & {*instances}})
+def targets(times: Timeline, stores: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    """Return the stores that faults hit, with when the first one began at the earliest (ns)."""
+    found: dict[str, int] = {}
+    for fault in disturbing(times):
+        hit = members(fault, times, stores)
+        of_fault = {store for store, instances in stores.items() if hit & {*instances}}
+        for store in of_fault | ({fault.store} if fault.store else set()):
+            found[store] = min(found.get(store, NEVER), fault.at - fault.u)
+    return found
 
 
 def measured(fault: Fault, events: Iterable[Event]) -> dict[str, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from brokerdrill.analysis.checks.finding import Finding
 from brokerdrill.ledger.known import Known
@@ -30,24 +30,33 @@ class Asked:
     only: str | None = None
 
 
+class Moves(NamedTuple):
+    """How many keys moved from a store to another one and broke `sticky` by it, and until when the first one had, at
+    the latest (ns)."""
+
+    from_store: str
+    to_store: str
+    n: int
+    first: int
+
+
 def not_met(
     verdicts: Collection[str],
     findings: Sequence[Finding],
     asked: Asked,
-    moved: Iterable[tuple[str, str, int]],
-    targets: Collection[str],
+    moved: Iterable[Moves],
+    targets: Mapping[str, int],
 ) -> str | None:
     """Return why a promise is not as asked, in words ("": its verdict says it); None: it is.
 
-    `verdicts` and `findings` are those of all entries of the promise; `moved` (from_store, to_store, n) are moves that
-    break it, `targets` the stores that faults hit.
+    `verdicts` and `findings` are those of all entries of the promise; `moved` are moves that break it, `targets`
+    the stores that faults hit, with when the first one began at the earliest (ns).
     """
     broken, unknown = "fail" in verdicts, "unknown" in verdicts
     if asked.word == "violated":
         if not broken:
             return ""
-        others = sum(n for source, to, n in moved if not {source, to} & {*targets})
-        return f"{others} of the moves are of keys that no fault concerned" if asked.only == TARGET and others else None
+        return _elsewhere(moved, targets) if asked.only == TARGET else None
     if asked.word != "known" or not broken:
         return "" if broken or unknown else None
     beyond = [_beyond(findings, number, one) for number, one in asked.known.items()]
@@ -57,6 +66,18 @@ def not_met(
             f"how far it goes beyond what is known was not seen: {'; '.join(doubted.why) or 'the ledger is not whole'}"
         )
     return None if None in beyond else next(iter(beyond), "")
+
+
+def _elsewhere(moved: Iterable[Moves], targets: Mapping[str, int]) -> str | None:
+    """Return why not all moves are what a fault may have done; None: they are."""
+    others = early = 0
+    for one in moved:
+        hit = [targets[store] for store in (one.from_store, one.to_store) if store in targets]
+        others += 0 if hit else one.n
+        early += bool(hit) and one.first < min(hit)
+    if others:
+        return f"{others} of the moves are of keys that no fault concerned"
+    return "keys moved before any fault concerned them" if early else None
 
 
 def _beyond(findings: Sequence[Finding], number: int, known: Known) -> str | None:

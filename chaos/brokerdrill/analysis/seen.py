@@ -10,7 +10,7 @@ import duckdb
 from brokerdrill.analysis.checks.finding import Finding, worst
 from brokerdrill.analysis.completeness import Numbered, lacking
 from brokerdrill.analysis.coverage import Counts
-from brokerdrill.analysis.expectation import Asked, not_met
+from brokerdrill.analysis.expectation import Asked, Moves, not_met
 from brokerdrill.analysis.verdict import DOUBTED_BY_MISSING
 from brokerdrill.ledger.contract import PromiseSpec, RunInfo
 from brokerdrill.promises.catalogue import PROMISES
@@ -36,11 +36,11 @@ class Seen:
             "GROUP BY run, fault"
         ).fetchall():
             self.met[run][fault] = Counts(*counts)
-        self._moved: dict[tuple[int, int], list[tuple[str, str, int]]] = defaultdict(list)
-        for run, spec, source, to, n in base.execute(
-            "SELECT run, spec, from_store, to_store, sum(n)::BIGINT FROM moved GROUP BY ALL"
+        self._moved: dict[tuple[int, int], list[Moves]] = defaultdict(list)
+        for run, spec, *of in base.execute(
+            "SELECT run, spec, from_store, to_store, sum(n)::BIGINT, min(first) FROM moved GROUP BY ALL"
         ).fetchall():
-            self._moved[run, spec].append((source, to, n))
+            self._moved[run, spec].append(Moves(*of))
 
     def lacking(self, run: int, recorded: Iterable[str] = ()) -> list[str]:
         """Return why rows of a run are missing, a sentence each; `recorded` are the clocks of its events."""
@@ -55,7 +55,7 @@ class Seen:
         specs: Sequence[PromiseSpec],
         findings: Sequence[Finding],
         verdicts: Sequence[str],
-        targets: Collection[str],
+        targets: Mapping[str, int],
     ) -> dict[str, str]:
         """Return why promises are not as the run's drill asks for ("": their verdict says it), by name. One that is
         listed twice (two scopes, two sides) is held against what is asked as one."""

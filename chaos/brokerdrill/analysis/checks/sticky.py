@@ -52,7 +52,8 @@ FROM move WHERE moved AND NOT excused AND NOT perhaps
     "connected_ns long ns",
 )
 # Whose keys moved, from where to where: an expected violation says of what.
-MOVED = declare("moved", "run int, spec int, from_store string, to_store string, n long", "seen.Seen").by("""
-SELECT run, spec, old AS from_store, store AS to_store, count(*) AS n
+_OF = "run int, spec int, from_store string, to_store string, n long, first long"
+MOVED = declare("moved", _OF, "seen.Seen").by("""
+SELECT run, spec, old AS from_store, store AS to_store, count(*) AS n, min(moment + u) AS first
 FROM move WHERE moved AND NOT excused AND NOT perhaps GROUP BY ALL
 """)
