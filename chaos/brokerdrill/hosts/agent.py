@@ -19,6 +19,9 @@ from pathlib import Path
 KERNEL = "/var/lib/brokerdrill/safety/safety_kernel.py"
 # What a request of the kernel ends with: refused in one sentence, broken, there is none.
 REFUSED, BROKEN, MISSING = 1, 2, 3
+# Bytes of a script's output that are kept: a broker has its host's memory, and whoever looks at it must not take that.
+MOST_OUTPUT = 16 << 20
+_LOOK_S = 0.1
 _write_lock = threading.Lock()
 _load_lock = threading.Lock()
 _loaded: dict = {}
@@ -30,20 +33,63 @@ def _reply(message: dict) -> None:
         sys.stdout.flush()
 
 
+class _TooMuch(Exception):
+    """A script has written more than is kept of it."""
+
+
+def _collect(stream, kept: list) -> None:
+    """Keep what comes from `stream` until it ends or is closed. Beyond MOST_OUTPUT the rest is left to whoever does."""
+    size = 0
+    with contextlib.suppress(OSError, ValueError):
+        while size <= MOST_OUTPUT and (part := stream.read(65536)):
+            size += len(part)
+            kept.append(part)
+
+
+def _feed(stream, given: bytes) -> None:
+    with contextlib.suppress(OSError), stream:
+        while given:
+            given = given[stream.write(given) :]
+
+
+def _done(script: str, given: bytes, timeout: float) -> tuple:
+    """Run a script; its status and what it wrote. Raises TimeoutExpired, _TooMuch, OSError, and it is killed then."""
+    end = time.monotonic() + timeout
+    # Without buffers a stream can be closed while somebody reads from it.
+    pipes: dict = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "bufsize": 0}
+    out: list = []
+    err: list = []
+    with subprocess.Popen(["/bin/sh", "-c", script], **pipes) as process:
+        work = ((_collect, process.stdout, out), (_collect, process.stderr, err), (_feed, process.stdin, given))
+        threads = [threading.Thread(target=do, args=of, daemon=True) for do, *of in work]
+        for one in threads:
+            one.start()
+        try:
+            # To the end of its output, which may come after its own.
+            while True:
+                for one in threads[:2]:
+                    one.join(_LOOK_S)
+                if max(sum(map(len, kept)) for kept in (out, err)) > MOST_OUTPUT:
+                    raise _TooMuch
+                if not any(one.is_alive() for one in threads[:2]):
+                    break
+                if time.monotonic() > end:
+                    raise subprocess.TimeoutExpired(script, timeout)
+            rc = process.wait(max(_LOOK_S, end - time.monotonic()))
+        finally:
+            process.kill()
+    return rc, *(b"".join(kept).decode(errors="replace") for kept in (out, err))
+
+
 def _run(request: dict) -> None:
     t0 = time.monotonic_ns()
+    timeout = request.get("timeout", 30)
     try:
-        done = subprocess.run(
-            ["/bin/sh", "-c", request["sh"]],
-            input=request.get("stdin", ""),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=request.get("timeout", 30),
-        )
-        rc, out, err = done.returncode, done.stdout, done.stderr
+        rc, out, err = _done(request["sh"], request.get("stdin", "").encode(), timeout)
     except subprocess.TimeoutExpired:
-        rc, out, err = 124, "", f"no end within {request.get('timeout', 30)} s"
+        rc, out, err = 124, "", f"no end within {timeout} s"
+    except _TooMuch:
+        rc, out, err = 125, "", f"more than {MOST_OUTPUT >> 20} MiB of output, which was not kept"
     except OSError as error:  # as a script that is too long, or no memory for a process
         rc, out, err = 126, "", str(error)
     _reply({"id": request["id"], "rc": rc, "out": out, "err": err, "t0": t0, "t1": time.monotonic_ns()})

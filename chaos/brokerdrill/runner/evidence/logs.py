@@ -15,6 +15,7 @@ from brokerdrill.base.clock import ClockOffset, now_ns
 from brokerdrill.base.masking import masked
 from brokerdrill.base.progress import Progress
 from brokerdrill.hosts.connection import HostConnection
+from brokerdrill.hosts.packed import packed, unpacked
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.ledger.contract import LOG_READ, WITH
 from brokerdrill.ledger.events import EventWriter
@@ -167,8 +168,8 @@ async def read_log(connection: HostConnection, item: Descriptor, age_s: float) -
     unit = shlex.quote(item.unit or "")
     # All of a field: of one of more than 4096 bytes it would say null.
     script = f"journalctl -u {unit} -o json --all --output-fields={names} --no-pager --since={since}"
-    result = await connection.sh(script, timeout=60, check=True)
-    return parse_journal(result.out, known_boots(connection))
+    result = await connection.sh(packed(script), timeout=60, check=True)
+    return parse_journal(unpacked(result.out), known_boots(connection))
 
 
 def parse_journal(text: str, clocks: Mapping[str, ClockOffset]) -> Log:
