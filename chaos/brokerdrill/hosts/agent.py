@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import types
+import typing
 from pathlib import Path
 
 KERNEL = "/var/lib/brokerdrill/safety/safety_kernel.py"
@@ -37,7 +38,7 @@ class _TooMuch(Exception):
     """A script has written more than is kept of it."""
 
 
-def _collect(stream, kept: list) -> None:
+def _collect(stream: typing.Any, kept: list) -> None:
     """Keep what comes from `stream` until it ends or is closed. Beyond MOST_OUTPUT the rest is left to whoever does."""
     size = 0
     with contextlib.suppress(OSError, ValueError):
@@ -46,7 +47,7 @@ def _collect(stream, kept: list) -> None:
             kept.append(part)
 
 
-def _feed(stream, given: bytes) -> None:
+def _feed(stream: typing.Any, given: bytes) -> None:
     with contextlib.suppress(OSError), stream:
         while given:
             given = given[stream.write(given) :]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from brokerdrill.inventory.descriptors import Descriptor, JolokiaManagement, Part, Settings, management
@@ -136,7 +137,8 @@ class ArtemisJolokia:
             paging = any(bean.get("Paging") for bean in beans.values())
             # An address counts messages as well.
             if queues := [bean for bean in beans.values() if "DeliveringCount" in bean]:
-                found[address] = QueueCounts(*(sum(queue[name] for queue in queues) for name in names), paging=paging)
+                totals = QueueCounts(*(sum(queue[name] for queue in queues) for name in names))
+                found[address] = replace(totals, paging=paging)
         return found
 
     async def prepared(self) -> Collection[str]:
