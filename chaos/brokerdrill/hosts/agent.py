@@ -86,7 +86,7 @@ def _run(request: dict) -> None:
     t0 = time.monotonic_ns()
     timeout = request.get("timeout", 30)
     try:
-        rc, out, err = _done(request["sh"], request.get("stdin", "").encode(), timeout)
+        rc, out, err = _done(request["sh"], request.get("stdin", "").encode(errors="replace"), timeout)
     except subprocess.TimeoutExpired:
         rc, out, err = 124, "", f"no end within {timeout} s"
     except _TooMuch:

@@ -37,7 +37,8 @@ def failed_back(hit: Sequence[Descriptor], roles: Roles) -> bool:
 
 
 def _of_stores(hit: Sequence[Descriptor]) -> list[Descriptor]:
-    """What a host has beside its broker, as a server of the shared file system, is never active."""
+    """Return those that serve a store: a host may have others beside its broker, as a server of the shared file system,
+    and these are never active."""
     return [item for item in hit if item.store]
 
 

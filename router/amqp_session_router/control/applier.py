@@ -87,11 +87,12 @@ class Applier:
         if self.server is not None:
             self.server.renew()
         self._limits.apply(settings.config.limits, settings.backends)
-        await paced(self._metered())
         if self.server is not None:
             self._checker.apply(settings)
             if settings.config.statsd != old.config.statsd:
                 self._endpoints.send_statsd(settings.config.statsd)
+        # At the end: others have their turn in between, and all else goes by the new settings by then.
+        await paced(self._metered())
 
     def _metered(self) -> Steps[None]:
         for stride in strides(self._routing.sessions.live.values()):

@@ -46,6 +46,7 @@ def test_status_output_and_input() -> None:
     (one,) = asked("cat; echo no >&2; exit 3", stdin="ä" * 200_000)
     assert (one["rc"], one["out"], one["err"]) == (3, "ä" * 200_000, "no\n")
     assert asked("exit 0", stdin="x" * 200_000)[0]["rc"] == 0
+    assert asked("cat", stdin="\ud800")[0]["out"] == "?"
     assert asked("printf '\\377'")[0]["out"] == "\ufffd"
 
 
