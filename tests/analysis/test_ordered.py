@@ -99,6 +99,14 @@ def test_another_clients_session_gave_back_while_the_message_may_have_lain_with_
         ([rollback("d", 30, 30)], "excused"),
         ([rollback("d", 40, 40)], "late"),
         ([rollback("d", 39.9, 39.9)], "excused"),
+        # Under way as m1 was delivered
+        ([rollback("d", 15, 45)], "excused"),
+        ([rollback("d", 39.9, 45)], "excused"),
+        ([rollback("d", 40, 45)], "late"),
+        ([rollback("d", 15, 45, outcome="fail")], "late"),
+        ([op("d", "commit", 15, 45, "unknown", txn="t")], "excused"),
+        ([op("d", "commit", 15, 45, txn="t")], "late"),
+        ([rollback("d", 15, 16), rollback("d", 14, 45)], "excused"),
         ([connected, rollback("d", 28, 28)], "late"),
         ([connected, rollback("d", 28.1, 28.1)], "excused"),
         ([connected, op("c", "connect", 29, 35), rollback("d", 29, 29)], "excused"),
@@ -134,6 +142,9 @@ def test_another_session_of_the_same_client_gave_back_strictly_between() -> None
         ([rollback("c", 29, 29), rollback("c", 36, 37, session=1)], "late"),
         ([rollback("c", 29, 29), rollback("c", 35, 35), rollback("c", 36, 37, session=1)], "excused"),
         ([rollback("c", 35, 35), rollback("c", 35, 35, session=1)], "excused"),
+        # Under way as m1 was delivered: not another client's
+        ([rollback("c", 25, 45)], "late"),
+        ([rollback("c", 25, 45, session=1)], "late"),
     ]
     assert told_of(BY_SESSION, *([*late, *more] for more, _ in cases)) == [found for _, found in cases]
 
@@ -144,7 +155,9 @@ def test_by_key_whoever_else_gave_back_strictly_between() -> None:
         ([op("c", "close", 29, 30.1)], "excused"),
         ([op("c", "close", 29, 30)], "late"),
         ([op("c", "close", 29, 39.9)], "excused"),
-        ([op("c", "close", 29, 40)], "late"),
+        ([op("c", "close", 29, 40)], "excused"),
+        ([op("c", "close", 29, 41)], "excused"),
+        ([op("c", "close", 40, 41)], "late"),
         ([rollback("d", 34, 35)], "late"),
         ([rollback("c", 32, 32), rollback("d", 34, 35)], "excused"),
         ([rollback("c", 25, 25), rollback("d", 34, 35)], "late"),
@@ -152,6 +165,10 @@ def test_by_key_whoever_else_gave_back_strictly_between() -> None:
         ([rollback("c", 34, 34), rollback("d", 34, 34)], "excused"),
         ([rollback("c", 34, 34, outcome="fail")], "late"),
         ([rollback("c", 34, None, outcome="unknown")], "excused"),
+        # Without an end to the end of its session
+        ([rollback("c", 15, None, outcome="unknown")], "excused"),
+        ([rollback("c", 15, None, outcome="unknown"), op("c", "connect", 25, 26, session=1)], "late"),
+        ([rollback("c", 15, None, outcome="unknown"), op("c", "connect", 35, 36, session=1)], "excused"),
     ]
     assert told_of(BY_KEY, *([*late, *more] for more, _ in cases)) == [found for _, found in cases]
 

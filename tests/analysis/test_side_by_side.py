@@ -255,3 +255,34 @@ def test_a_router_that_is_hit_is_hit_with_its_own_clients() -> None:
     (told,) = all_told(ledger(rows, [*phases(), *led, kill]))[:1]
     (of,) = told["coverage"]
     assert of["clients"] == 1
+
+
+def asking(via: str, at: float, instance: str, session: int) -> Row:
+    return connect(at, instance, session) | {"via": via}
+
+
+@pytest.mark.parametrize(
+    ("asked", "met"),
+    [
+        # Not the fault's instance, before the fault, from its heal on, from before until after
+        ([asking("x", 210, "x", 0)], (0, 0, 0)),
+        ([asking("a", 150, "x", 0)], (0, 0, 0)),
+        ([asking("a", 302, "x", 0)], (0, 0, 0)),
+        ([asking("a", 199, "x", 0) | {"end_ns": 400 * MS}], (1, 1, 1)),
+        # Refused, never answered, one of two, from two clients
+        ([asking("a", 210, "x", 0) | {"outcome": "fail", "instance": None}], (1, 0, 1)),
+        ([asking("a", 210, "x", 0) | {"outcome": "unknown", "end_ns": None}], (1, 0, 1)),
+        ([asking("a", 210, "x", 0), asking("x", 220, "x", 1)], (1, 0, 1)),
+        ([asking("a", 210, "x", 0), asking("a", 220, "x", 0) | {"client": "p2"}], (2, 0, 2)),
+        # A client that is served by it: each of its operations once
+        ([asking("x", 150, "a", 0), asking("a", 210, "a", 1)], (1, 0, 1)),
+        # Another operation says nothing of whom it asked
+        ([send("m0", 210, instance="x") | {"via": "a"}], (0, 0, 0)),
+    ],
+)
+def test_who_asks_a_router_that_is_hit_whom_to_connect_to_meets_it(asked: list[Row], met: tuple[int, int, int]) -> None:
+    """By that connect alone: its sends go to whom it was led to."""
+    rows = [*asked, send("m1", 230, instance="x")]
+    (told,) = all_told(ledger(rows, [*KILLED, event("heal", 300, name="kill", instance="a", target="host-a")]))[:1]
+    (of,) = told["coverage"]
+    assert (of["clients"], of["in_flight"], of["operations"]) == met

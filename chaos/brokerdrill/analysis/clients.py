@@ -29,12 +29,12 @@ MOST_CLIENTS = 16
 # What an operation that has several rows keeps of its other columns: of what is not null the smallest.
 _KEPT = (
     "address", "subscription", "message_id", "key", "txn", "delivery", "redelivered", "durable", "payload_sha",
-    "broker", "instance", "late_ns",
+    "broker", "instance", "via", "late_ns",
 )  # fmt: skip
 _MINIMA = ", ".join(f'min("{name}") AS "{name}"' for name in _KEPT)
 # What the rules ask of them. Payloads are compared by 64-bit hashes of what the ledger has of them.
 _ASKED = (
-    "address, subscription, message_id, key, txn, delivery, redelivered, durable, late_ns, "
+    "address, subscription, message_id, key, txn, delivery, redelivered, durable, via, late_ns, "
     "coalesce(instance, broker) AS server, CASE WHEN payload_sha IS NOT NULL THEN hash(payload_sha) END AS sha"
 )
 
@@ -208,36 +208,40 @@ SELECT run, max(coalesce("end", start)) AS ops_end, bool_or(NOT placed) AS unpla
 GROUP BY run
 """)
 
-# ordered: of each consumer session of a subscription when it gave messages back that it had not taken (`e_at`): when it
-# was seen to end (its close's end, else the start of the client's next connect, else its death), and the begin and the
-# end of its rollbacks, and of its commits that were not ok, since a client's library may have rolled back; null where
-# it gave nothing back. `since`: when it had connected.
+# ordered: of each consumer session of a subscription when it gave messages back that it had not taken, from `begun`
+# (null: at once) to `e_at`: when it was seen to end (its close, else the start of the next connect, else its death),
+# and its rollbacks, and its commits that were not ok, since a client's library may have rolled back (one without an end
+# lasts to the session's end); null where it gave nothing back. `since`: when it had connected.
 _SESSIONS = declare(
     "session",
-    "run int, address string, sub string, e_at long ns, client string, session int, since long ns",
+    "run int, address string, sub string, begun long ns, e_at long ns, client string, session int, since long ns",
     "judge._SHARED",
-).by("""
+).by(f"""
 WITH readers AS (
     SELECT DISTINCT run, address, coalesce(subscription, '') AS sub, client, session
     FROM ops SEMI JOIN asked ON ops.run = asked.run AND asked.name = 'ordered'
     WHERE op IN ('subscribe', 'receive', 'ack') AND address IS NOT NULL),
 own AS (
     SELECT run, client, session,
+           min(start) FILTER (op = 'close' AND outcome <> 'fail') AS closing,
            min(coalesce("end", start)) FILTER (op = 'close' AND outcome <> 'fail') AS closed,
            min(start) FILTER (op = 'connect') AS connected,
            min(coalesce("end", start)) FILTER (op = 'connect' AND outcome = 'ok') AS since
     FROM (SELECT run, client, session, op, outcome, start, "end" FROM ops WHERE op IN ('connect', 'close')
           UNION ALL SELECT run, client, session, NULL, NULL, NULL, NULL FROM readers)
     GROUP BY run, client, session),
-gave_back AS (
-    SELECT run, client, session, since, coalesce(closed, min(connected) OVER (
+ended AS (
+    SELECT run, client, session, since, closing, coalesce(closed, min(connected) OVER (
         PARTITION BY run, client ORDER BY session ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING), d_at) AS e_at
-    FROM own LEFT JOIN deaths USING (run, client)
+    FROM own LEFT JOIN deaths USING (run, client)),
+gave_back AS (
+    SELECT run, client, session, since, closing AS begun, e_at FROM ended
     UNION ALL
-    SELECT run, client, session, NULL, unnest([start, "end"])
-    FROM ops SEMI JOIN asked ON ops.run = asked.run AND asked.name = 'ordered'
-    WHERE (op = 'rollback' AND outcome <> 'fail') OR (op = 'commit' AND outcome <> 'ok'))
-SELECT DISTINCT r.run, r.address, r.sub, b.e_at, r.client, r.session, b.since
+    SELECT o.run, o.client, o.session, NULL, o.start, coalesce(o."end", greatest(coalesce(e.e_at, {NEVER}), o.start))
+    FROM ops o SEMI JOIN asked ON o.run = asked.run AND asked.name = 'ordered'
+    LEFT JOIN ended e ON o.run = e.run AND o.client = e.client AND o.session = e.session
+    WHERE (o.op = 'rollback' AND o.outcome <> 'fail') OR (o.op = 'commit' AND o.outcome <> 'ok'))
+SELECT DISTINCT r.run, r.address, r.sub, b.begun, b.e_at, r.client, r.session, b.since
 FROM readers r JOIN gave_back b ON r.run = b.run AND r.client = b.client AND r.session = b.session
 WHERE b.e_at IS NOT NULL OR b.since IS NOT NULL
 """)

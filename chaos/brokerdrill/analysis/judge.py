@@ -149,7 +149,7 @@ FROM (SELECT run, address, sub, min(first) AS first, min(since) AS since, min(ma
     "serving": "SELECT run, store, instance, e_start, tick, min(after) AS after, max(before) AS before FROM serving "
     "WHERE store IS NOT NULL GROUP BY ALL",
     "asking": delivered_within.ASKING,
-    "sessions": "SELECT DISTINCT run, address, sub, e_at, client, session, since FROM session",
+    "sessions": "SELECT DISTINCT run, address, sub, begun, e_at, client, session, since FROM session",
 }
 
 

@@ -130,7 +130,7 @@ CLASSES_SHOWN = ("ok", *CLASSES[:-1])
 
 class Column(NamedTuple):
     """One column: name, type (`string`, `long`, `int`, `boolean`, `map`), whether every row must fill it, its enum, and
-    whether a Parquet file may be without it: it came after the others, and no promise reads it."""
+    whether a Parquet file may be without it: it came after the others, and no promise needs it."""
 
     name: str
     type: str

@@ -111,6 +111,10 @@ def lead(draft: Draft, instances: list[str]) -> None:
         router = rng.choice(("router1", "router1", "router2", clients[0]))
         at = rng.randint(draft.load[0], draft.drain[1])
         seen(draft, "routed", at, target=client, instance=led, name=router)
+    if rng.random() < 0.3:
+        # Or its clients know whom they asked
+        for row in [row for row in draft.rows if row["op"] == "connect"]:
+            row["via"] = rng.choice((None, *instances))
 
 
 def count(draft: Draft) -> None:

@@ -34,6 +34,13 @@ def coverage(facts: Facts) -> list[Row]:
                 clients += 1
                 flying += sum(op["start_ns"] <= at < over for op, over in near)
                 meeting += sum(over > at for _, over in near)
+                continue
+            # "a client that asked what it hit whom to connect to", "by these connects alone"
+            asked = [(op, over) for op, over in near if op["op"] == "connect" and op.get("via") in members]
+            if any(over > at for _, over in asked):
+                clients += 1
+                flying += sum(op["start_ns"] <= at < over for op, over in asked)
+                meeting += sum(over > at for _, over in asked)
         found.append(
             {
                 "fault": fault.get("name"),

@@ -32,16 +32,26 @@ def session_ends(facts: Facts) -> dict[tuple[str, int], int]:
     return ends
 
 
-def given_back(facts: Facts) -> dict[tuple[str, int], list[int]]:
-    """When each session gave back what it had not taken: "it ended, or a rollback of it, or a commit of it that was not
-    ok, began or ended"."""
-    moments: dict[tuple[str, int], list[int]] = defaultdict(list)
-    for who, at in session_ends(facts).items():
-        moments[who].append(at)
+def given_back(facts: Facts) -> dict[tuple[str, int], list[tuple[float, float]]]:
+    """From when to when each session gave back what it had not taken: "it ended, or a rollback of it that is not
+    `fail`, or a commit of it that is not `ok`"."""
+    spans: dict[tuple[str, int], list[tuple[float, float]]] = defaultdict(list)
+    ends = session_ends(facts)
+    for who, at in ends.items():
+        closes = [
+            op["start_ns"]
+            for op in facts.of("close")
+            if (op["client"], op["session"]) == who and op["outcome"] != "fail"
+        ]
+        spans[who].append((min(closes, default=at), at))
     for op in facts.of("rollback", "commit"):
         if op["outcome"] not in (("fail",) if op["op"] == "rollback" else ("ok",)):
-            moments[op["client"], op["session"]] += [at for at in (op["start_ns"], op.get("end_ns")) if at is not None]
-    return moments
+            who = op["client"], op["session"]
+            over = op.get("end_ns")
+            if over is None:  # "without an end it lasts to its session's end"
+                over = max(ends.get(who, NEVER), op["start_ns"])
+            spans[who].append((op["start_ns"], over))
+    return spans
 
 
 def connected(facts: Facts) -> dict[tuple[str, int], int]:
@@ -54,9 +64,15 @@ def connected(facts: Facts) -> dict[tuple[str, int], int]:
     return times
 
 
-def explained(m1: Row, overtaking: Sequence[Row], giver: str, at: int, since: float, scope: str | None) -> bool:
-    """Whether what a session of the client `giver` gave back `at` that time explains that m1 was delivered after
+def explained(
+    m1: Row, overtaking: Sequence[Row], giver: str, span: tuple[float, float], since: float, scope: str | None
+) -> bool:
+    """Whether what a session of the client `giver` gave back in that time explains that m1 was delivered after
     `overtaking`, which it precedes; m1's own session had connected at `since`."""
+    begun, at = span
+    # "another client was giving back as the late message was delivered"
+    if giver != m1["delivery"]["client"] and begun < m1["at"] <= at:
+        return True
     # "before the late message was delivered"
     if at >= m1["at"]:
         return False
@@ -158,10 +174,10 @@ def ordered(facts: Facts, spec: PromiseSpec) -> Row:
             sure = any(m2["at"] + between(facts, m1["delivery"], m2["delivery"]) < m1["at"] for m2 in overtaking)
             # "excused … if it is flagged redelivered or another session of that subscription gave back in between"
             own = (m1["delivery"]["client"], m1["delivery"]["session"])
-            others = [(who[0], at) for who in readers if who != own for at in back.get(who, ())]
+            others = [(who[0], span) for who in readers if who != own for span in back.get(who, ())]
             since = begins.get(own, -NEVER)
             if m1["delivery"].get("redelivered") or any(
-                explained(m1, overtaking, giver, at, since, spec.scope) for giver, at in others
+                explained(m1, overtaking, giver, span, since, spec.scope) for giver, span in others
             ):
                 excused += 1
             elif not sure:

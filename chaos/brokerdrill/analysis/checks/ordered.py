@@ -46,7 +46,8 @@ SELECT run, spec, count(*) AS lines FROM (
 
 # "A late message is excused, and counted so, if it is flagged redelivered or if another session of that subscription
 # gave back in between": before the late message was delivered, and after one that it precedes was (`step`) or, within
-# one consumer session and where another client gave back, was sent while that session was connected (`handed`). The
+# one consumer session and where another client gave back, was sent while that session was connected (`handed`). What
+# another client was giving back as the late message was delivered (`giving`) may have come just before it. Else the
 # last such time before the late message decides, for an earlier one excuses nothing that it does not. `e_before` is
 # when another session (`ends`) or client (`others`) last gave back, at `e_at` or before. `sure`: it was late whatever
 # the clocks were off by.
@@ -71,6 +72,16 @@ FROM member WHERE tick IS NOT NULL GROUP BY g, tick, moment;
 CREATE TEMP TABLE across AS
 SELECT g, moment + u AS moment, max(max(began)) OVER (PARTITION BY g ORDER BY moment + u) AS newest
 FROM member GROUP BY g, moment + u;
+CREATE TEMP TABLE giver AS
+SELECT run, address, sub, client, begun, max(e_at) OVER (PARTITION BY run, address, sub, client ORDER BY begun) AS until
+FROM (SELECT DISTINCT run, address, sub, client, begun, e_at FROM sessions WHERE begun IS NOT NULL);
+CREATE TEMP TABLE giving AS
+SELECT DISTINCT l.run, l.spec, l.address, l.sub, l.message_id
+FROM (SELECT l.*, c.client AS giver FROM late l JOIN (SELECT DISTINCT run, address, sub, client FROM giver) c
+      ON l.run = c.run AND l.address = c.address AND l.sub = c.sub AND l.consumer <> c.client) l
+ASOF JOIN giver g ON l.run = g.run AND l.address = g.address AND l.sub = g.sub AND l.giver = g.client
+    AND l.moment > g.begun
+WHERE l.moment <= g.until;
 CREATE TEMP TABLE gave AS SELECT DISTINCT run, address, sub, e_at, client, session FROM sessions WHERE e_at IS NOT NULL;
 CREATE TEMP TABLE ends AS
 SELECT run, address, sub, e_at, client, session, last_value(other_at IGNORE NULLS) OVER (
@@ -104,10 +115,13 @@ WITH asked AS (
     ASOF LEFT JOIN ends e ON l.run = e.run AND l.address = e.address AND l.sub = e.sub AND l.moment > e.e_at
     ASOF LEFT JOIN others o ON l.run = o.run AND l.address = o.address AND l.sub = o.sub AND l.moment > o.e_at)
 SELECT a.* EXCLUDE (newest), a.newest,
-       a.redelivered OR coalesce(s.newest > a.over, false) OR coalesce(h.newest > a.over, false) AS excused,
+       a.redelivered OR y.message_id IS NOT NULL OR coalesce(s.newest > a.over, false)
+           OR coalesce(h.newest > a.over, false) AS excused,
        coalesce(b.newest > a.over, false) OR coalesce(x.newest > a.over, false) AS sure
 FROM (SELECT a.*, a.moment - coalesce(t.u, 0) AS soonest
       FROM asked a LEFT JOIN ticks t ON a.run = t.run AND a.tick = t.tick) a
+LEFT JOIN giving y ON a.run = y.run AND a.spec = y.spec AND a.address = y.address AND a.sub = y.sub
+    AND a.message_id = y.message_id
 ASOF LEFT JOIN by_clock b ON a.g = b.g AND a.tick = b.tick AND a.moment > b.moment
 ASOF LEFT JOIN across x ON a.g = x.g AND a.soonest > x.moment
 ASOF LEFT JOIN step s ON a.g = s.g AND a.other_end > s.moment

@@ -17,7 +17,7 @@ from brokerdrill.analysis.columns import ARROW
 from brokerdrill.ledger.contract import OP_COLUMNS
 
 # What the stages use of an operation's columns.
-RAW = tuple(c for c in OP_COLUMNS if c.name not in ("run_id", "producer_seq", "protocol", "error", "via"))
+RAW = tuple(c for c in OP_COLUMNS if c.name not in ("run_id", "producer_seq", "protocol", "error"))
 OP_SCHEMA = pa.schema([(column.name, ARROW[column.type]) for column in OP_COLUMNS])
 RAW_SCHEMA = pa.schema([("run", pa.int32()), *((column.name, ARROW[column.type]) for column in RAW)])
 # Values by column: a row that has none of them is not asked for.
