@@ -54,6 +54,25 @@ def targets(times: Timeline, stores: Mapping[str, Sequence[str]]) -> dict[str, i
     return found
 
 
+def followed(times: Timeline, stores: Mapping[str, Sequence[str]]) -> dict[int, int]:
+    """Return of each fault that hit an active instance, by its number, when the first later fault of another step hit
+    the same store, or what all brokers need, at the earliest (ns; NEVER: none did)."""
+    struck = [(fault, hit_stores(fault, times, stores)) for fault in disturbing(times)]
+    return {
+        hit.fault.number: min(
+            (
+                other.at - other.u
+                for other, of in struck
+                if other.at > hit.fault.at
+                and (other.step is None or other.step != hit.fault.step)
+                and (not of or hit.epoch.store in of)
+            ),
+            default=NEVER,
+        )
+        for hit in times.hits
+    }
+
+
 def measured(fault: Fault, events: Iterable[Event]) -> dict[str, int]:
     """Return what counters on the hosts say of a fault, added up, by their names."""
     found: dict[str, int] = {}

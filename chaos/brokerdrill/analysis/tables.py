@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import pyarrow as pa
 
 from brokerdrill.analysis.columns import table
-from brokerdrill.analysis.coverage import disturbing, hit_stores, members
+from brokerdrill.analysis.coverage import disturbing, followed, members
 from brokerdrill.analysis.events import NEVER, Epoch, Hit
 from brokerdrill.analysis.kernel import pack
 from brokerdrill.analysis.measures import base_width, segments
@@ -272,23 +272,16 @@ def _happened(times: Times) -> dict[str, pa.Table]:
 
 
 def _hit_rows(times: Timeline, stores: Stores) -> Iterable[tuple[int, str, str, int, int, int, int]]:
-    struck = [(fault, hit_stores(fault, times, stores)) for fault in disturbing(times)]
+    nexts = followed(times, stores)
     for hit in times.hits:
         fault, epoch = hit.fault, hit.epoch
-        others = [
-            other.at - other.u
-            for other, of in struck
-            if other.at > fault.at
-            and (other.step is None or other.step != fault.step)
-            and (not of or epoch.store in of)
-        ]
         yield (
             fault.number,
             epoch.instance,
             epoch.store,
             fault.at,
             fault.u,
-            min(others, default=NEVER),
+            nexts[fault.number],
             _halted(hit, times),
         )
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from brokerdrill.ledger.contract import PromiseSpec
+from tests.analysis.oracle.delivered import next_fault
 from tests.analysis.oracle.epochs import Epoch
 from tests.analysis.oracle.facts import Facts, acknowledged_sends, busy, deaths, epoch_of, store_of, uncertain
 from tests.analysis.oracle.faults import healed_at, hits_on_active
@@ -107,7 +108,9 @@ def judge_client(facts: Facts, takeover: Takeover, client: str, bound: float, to
         return not elsewhere
     if elsewhere and not before:
         return False
-    may_be_others = outlasted(facts, takeover)
+    # "another step's fault that hits that store, or what all brokers need, before the bound was over"
+    within = t + takeover.fault["uncertainty_ns"] + bound
+    may_be_others = outlasted(facts, takeover) or next_fault(facts, takeover.fault, store) <= within
     if first is None:
         # "… and tries on past the bound without success breaks it"
         in_vain = hanging_until(facts, client, t) - t

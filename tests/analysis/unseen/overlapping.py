@@ -28,6 +28,17 @@ STOP_IN_A_KILL = also(hit(6000, 7000), hit(6100, 6400, "stop", "within"))
 TWO_PAUSES = also(hit(6000, 7000, "pause"), hit(6100, 6400, "pause", "within"))
 
 
+def of_a_step(name: str) -> Change:
+    """The kill of a is the step's doing."""
+
+    def change(_: list[Row], events: list[Row]) -> None:
+        for row in events:
+            if row["kind"] in ("fault", "heal"):
+                row["value"] = name
+
+    return change
+
+
 def taken_over_by_a_playbook(u: float) -> Change:
     """b takes over from a at 2500 ms, without a fault; polls saw it, give or take `u`."""
 
@@ -119,6 +130,11 @@ def after_the_drain(at: float, durable: bool = True) -> Change:
     return rows(op("o", "connect", at - 2, at - 1, instance="a"), {**sent("late", at), "durable": durable})
 
 
+# Nobody is at the heir by then.
+SOON_AND_MEANWHILE = bounded(failover_within=300) | {
+    "minimum": dict.fromkeys(("pause the heir", "slow", "kill all"), Minimum(operations=0))
+}
+
 OVERLAPPING: dict[str, Case] = {
     "two ends under a kill and a stop within it": Case(also(STOP_IN_A_KILL, ends_of_b(6150, 6500)), {"stays_up": P}),
     "three ends under a kill and a stop within it": Case(
@@ -134,6 +150,26 @@ OVERLAPPING: dict[str, Case] = {
     ),
     "an arm of what is killed then": Case(
         hit(2950, 7900, "arm", "arm it", **A), {"failover_within": P}, bounded(failover_within=430)
+    ),
+    **each(
+        "failover_within",
+        U,
+        {
+            "late, and the heir was paused meanwhile": hit(3200, 3210, "pause", "pause the heir"),
+            "late, and all clients were cut off meanwhile": hit(3200, 3210, "latency", "slow", target="db1"),
+        },
+        SOON_AND_MEANWHILE,
+    ),
+    **each(
+        "failover_within",
+        F,
+        {
+            "late, and the heir was paused when the bound was over": hit(3310, 3320, "pause", "pause the heir"),
+            "late, and the same step had another effect meanwhile": also(
+                of_a_step("kill all"), hit(3200, 3210, step="kill all")
+            ),
+        },
+        SOON_AND_MEANWHILE,
     ),
     "an arm of what a playbook stops is undone": Case(
         also(taken_over_by_a_playbook(0), hit(1000, 5000, "arm", "arm it", **A)),
@@ -216,6 +252,8 @@ OVERLAPPING: dict[str, Case] = {
 
 def _besides(name: str, case: Case) -> set[str]:
     """What else is said of a case, by its nature."""
+    if name.startswith("late, and"):
+        return {"alerted_within"}
     if "playbook" in name:
         return {"failover_within", "failback_within", "delivered_within", "alerted_within", "single_active"}
     if "drain" in name:

@@ -30,6 +30,7 @@ from brokerdrill.analysis.checks import (
 )
 from brokerdrill.analysis.checks.finding import Finding, worst
 from brokerdrill.analysis.checks.rounds import broken, rounds_of
+from brokerdrill.analysis.coverage import followed
 from brokerdrill.analysis.tables import Specs, Times, ns
 from brokerdrill.ledger.contract import RunInfo
 from brokerdrill.ledger.verdict import Failover, Outage, Round
@@ -206,8 +207,9 @@ class Findings:
             elif spec.name == transparent.NAME:
                 finding = transparent.find(self._calls.get(run, 0), self._failed[run])
             elif spec.name == failover_within.NAME:
+                others = followed(times, info.stores)
                 finding = failover_within.find(
-                    self._failovers.get(run, ()), bound, times.pressures, self._untried.get(run, ())
+                    self._failovers.get(run, ()), bound, times.pressures, self._untried.get(run, ()), others
                 )
             elif spec.name == delivered_within.NAME:
                 finding = delivered_within.find(times, self._held[run, place], bound)

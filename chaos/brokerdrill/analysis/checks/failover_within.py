@@ -7,6 +7,7 @@ after the fault plus its uncertainty and was served by an epoch of that store th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from brokerdrill.analysis.checks.finding import BUSY, CLOCKS, Finding, milliseconds
@@ -104,12 +105,17 @@ def untried(clients: Sequence[ClientAtFault], found: Iterable[DueFailover], time
 
 
 def find(
-    found: Iterable[DueFailover], bound: int, pressures: Sequence[Pressure] = (), unseen: Sequence[Hit] = ()
+    found: Iterable[DueFailover],
+    bound: int,
+    pressures: Sequence[Pressure] = (),
+    unseen: Sequence[Hit] = (),
+    followed: Mapping[int, int] = MappingProxyType({}),
 ) -> Finding:
     """Return what `failovers` say of the promise: a client served later than the bound (ns) breaks, and one that was
     served before the fault and tried on past the bound without success. What breaks it only if clocks were off, or is
-    explained by hosts that were busy (`pressures`), casts doubt, and so does a client that tried in vain and not for
-    as long as the bound, and a fault after which nobody tried (`unseen`)."""
+    explained by hosts that were busy (`pressures`), or by another step's fault before the bound was over (`followed`:
+    when, by the fault's number), casts doubt, and so does a client that tried in vain and not for as long as the bound,
+    and a fault after which nobody tried (`unseen`)."""
     finding = Finding()
     broken: list[dict[str, Any]] = []
     clients = set()
@@ -133,6 +139,8 @@ def find(
             finding.doubted(CLOCKS)
         elif waited > bound and _outlasted(one.hit):
             finding.doubted("what was active outlasted the fault and its heal: what ended it is not known")
+        elif waited > bound and followed.get(one.hit.fault.number, NEVER) <= at + one.hit.fault.u + bound:
+            finding.doubted("another step's fault came before the bound was over")
         elif waited > bound and stalled(pressures, at, at + waited) >= waited - bound:
             finding.doubted(BUSY)
         elif waited > bound:
