@@ -157,6 +157,24 @@ LATE = [pool("a", "not_ready", 240), pool("b", "not_ready", 250)]
             0,
             1,
         ),
+        # What stayed after that shows nothing, but where nothing excuses a move
+        *(
+            (
+                PromiseSpec("sticky", cache_timeout_ms=timeout, moves=moves),
+                [connect(100, "a", 0), connect(200, "a", 1), *more],
+                BOTH_ACTIVE,
+                verdict,
+                0,
+                0,
+            )
+            for timeout, moves, more, verdict in (
+                (90, None, [], "unknown"),
+                (100, None, [], "pass"),
+                (90, None, [connect(280, "a", 2)], "pass"),
+                (90, "never", [], "pass"),
+                (90, "some", [], "unknown"),
+            )
+        ),
         (
             PromiseSpec("sticky", cache_timeout_ms=100),
             [connect(100, "a", 0), connect(200, "x", 1)],

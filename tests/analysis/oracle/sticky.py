@@ -86,9 +86,6 @@ def sticky(facts: Facts, spec: PromiseSpec) -> Row:
             if old_store is None or new_store is None:
                 blind += 1  # "a null broker where one is needed"
                 continue
-            pairs += 1
-            if old_store == new_store:
-                continue
             # "the cache entry had expired (cache_timeout_ms since the previous connect; absent or 0: never)"
             was_off, is_off = uncertain(facts, old["clock"]), uncertain(facts, new["clock"])
             lasted = ended(new) - ended(old)
@@ -100,6 +97,11 @@ def sticky(facts: Facts, spec: PromiseSpec) -> Row:
             possible = (timeout > 0 and lasted + was_off + is_off > timeout) or not_ready_between(
                 facts, old_store, begin - was_off, over + is_off
             )
+            # "a key connected twice, and moved, or its entry had not expired, not even perhaps"
+            expired = 0 < timeout < lasted + was_off + is_off and spec.moves != "never"
+            pairs += old_store != new_store or not expired
+            if old_store == new_store:
+                continue
             # "with moves never nothing excuses a move"
             if certain and spec.moves != "never":
                 excused += 1

@@ -11,7 +11,7 @@ from tests.analysis.unseen.further import A, F, P, U, also, back_at, each, hit, 
 from tests.analysis.unseen.instances import healed_by
 from tests.analysis.unseen.loads import no_fault_at_all
 from tests.analysis.unseen.records import silent
-from tests.analysis.unseen.times import bounded
+from tests.analysis.unseen.times import bounded, promising
 from tests.analysis.unseen.waiting import got, sent
 
 ALL = {one.name for one in RUN.promises}
@@ -243,6 +243,13 @@ OVERLAPPING: dict[str, Case] = {
     "lost, and sent before the drain was over": Case(after_the_drain(8900), {"no_loss": F}),
     "lost, not durable, and sent when the drain was over": Case(
         after_the_drain(9100, durable=False), {"no_nonpersistent_loss": U}
+    ),
+    # The key comes every 0.9 s at the soonest
+    "a key comes when its router has forgotten it": Case(
+        told(), {"sticky": U}, promising(sticky={"cache_timeout_ms": 890})
+    ),
+    "a key comes before its router has forgotten it": Case(
+        told(), {"sticky": P}, promising(sticky={"cache_timeout_ms": 910})
     ),
     "a transaction of after the drain, of which one has come": Case(
         committed_after_the_drain, {"atomic": U, "no_loss": U}

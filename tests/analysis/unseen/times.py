@@ -119,10 +119,15 @@ SHORT = {"failover_within": 300.0, "failback_within": 700.0, "available": 700.0}
 
 def bounded(**bounds: float) -> dict[str, Any]:
     """The promises with these bounds."""
+    return promising(**{name: {"bound_ms": bound} for name, bound in bounds.items()})
+
+
+def promising(**changed: dict[str, Any]) -> dict[str, Any]:
+    """The promises with these fields."""
     run, _, _ = kept()
     return {
         "promises": tuple(
-            PromiseSpec(one.name, **{**one.values, "bound_ms": bounds[one.name]}) if one.name in bounds else one
+            PromiseSpec(one.name, **{**one.values, **changed[one.name]}) if one.name in changed else one
             for one in run.promises
         )
     }
