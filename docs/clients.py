@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from made import write
 from pydantic import BaseModel, ConfigDict
 
 from brokerdrill.base import paths
@@ -98,14 +99,7 @@ def _counted(rows: Iterable[Row], names: Sequence[str]) -> str:
 
 def main() -> int:
     given = Page.model_validate(yaml.safe_load((DOCS / "clients.yml").read_text(encoding="utf-8")))
-    text = page(given, [row for row in current(read(PROVEN)) if "artemis" in row["versions"]])
-    if "--check" in sys.argv[1:]:
-        if PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text:
-            return 0
-        print(f"{PAGE.name} is not current: `make docs` writes it")
-        return 1
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
+    return write({PAGE: page(given, [row for row in current(read(PROVEN)) if "artemis" in row["versions"]])})
 
 
 if __name__ == "__main__":

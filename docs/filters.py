@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
+from made import ROOT, write
 
-ROOT = Path(__file__).resolve().parents[1]
 FILTERS = ROOT / "plugins" / "filter"
 PACKAGE = "ansible_collections.brokerdrill.ha.plugins.filter"
 AUTHOR = "Brokerdrill developers (@brokerdrill)"
@@ -228,18 +228,7 @@ def main() -> int:
     wanted = {
         FILTERS / f"{name}.yml": page(name, path, function) for name, (path, function) in filters_of_all().items()
     }
-    stale = sorted(path for path in FILTERS.glob("*.yml") if path not in wanted)
-    stale += [path for path, text in wanted.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
-    if "--check" in sys.argv[1:]:
-        for path in stale:
-            print(f"{path.relative_to(ROOT)} is not what the filters are: make docs")
-        return 1 if stale else 0
-    for path in stale:
-        if path in wanted:
-            path.write_text(wanted[path], encoding="utf-8")
-        else:
-            path.unlink()
-    return 0
+    return write(wanted, {*FILTERS.glob("*.yml")} - wanted.keys())
 
 
 if __name__ == "__main__":

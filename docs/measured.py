@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from made import write
 
 from brokerdrill.base import paths
 from brokerdrill.base.statistics import quantile_interval
@@ -96,14 +97,7 @@ def _spread(times: Sequence[float | None]) -> tuple[str, str, str]:
 
 
 def main() -> int:
-    text = page(current(read(PROVEN)), (name for name, _ in topologies()))
-    if "--check" in sys.argv[1:]:
-        if PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text:
-            return 0
-        print(f"{PAGE.name} is not current: `make docs` writes it")
-        return 1
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
+    return write({PAGE: page(current(read(PROVEN)), (name for name, _ in topologies()))})
 
 
 if __name__ == "__main__":

@@ -9,10 +9,10 @@ from __future__ import annotations
 import importlib.util
 import sys
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+from made import ROOT, write
+
 PAGE = ROOT / "docs" / "operations.md"
 BEGIN = "<!-- Made by docs/own_configuration.py; the text stands in plugins/plugin_utils/own_configuration.py. -->\n"
 END = "<!-- End of what is made. -->\n"
@@ -43,17 +43,9 @@ def table(elements: Any) -> str:
 
 def main() -> int:
     """Write or check; return the exit status."""
-    text = PAGE.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)
-    made = f"{before}{BEGIN}\n{tables()}\n{END}{after}"
-    if "--check" not in sys.argv[1:]:
-        PAGE.write_text(made, encoding="utf-8")
-        return 0
-    if made != text:
-        print(f"{PAGE} is not current: make docs", file=sys.stderr)
-        return 1
-    return 0
+    return write({PAGE: f"{before}{BEGIN}\n{tables()}\n{END}{after}"})
 
 
 if __name__ == "__main__":

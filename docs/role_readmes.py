@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from made import ROOT, write
 
-ROOT = Path(__file__).resolve().parents[1]
 COLLECTION = "brokerdrill.ha"
 
 
@@ -90,17 +90,8 @@ def readme(role: Path) -> str:
 
 
 def main() -> int:
-    stale = []
-    for role in sorted(path.parents[1] for path in (ROOT / "roles").glob("*/meta/argument_specs.yml")):
-        path, text = role / "README.md", readme(role)
-        if not path.exists() or path.read_text() != text:
-            stale.append(str(path.relative_to(ROOT)))
-            if "--check" not in sys.argv:
-                path.write_text(text)
-    if stale and "--check" in sys.argv:
-        print(f"not current, run `make docs`: {', '.join(stale)}", file=sys.stderr)
-        return 1
-    return 0
+    roles = sorted(path.parents[1] for path in (ROOT / "roles").glob("*/meta/argument_specs.yml"))
+    return write({role / "README.md": readme(role) for role in roles})
 
 
 if __name__ == "__main__":

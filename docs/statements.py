@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import yaml
+from made import write
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from brokerdrill.base import paths
@@ -215,18 +216,11 @@ def _beside(one: Statement) -> str:
 
 def main() -> int:
     """Write the pages, or with --check say which are not current."""
-    found, stale = seen(current(read(PROVEN))), []
-    for source in sorted((DOCS / "statements").glob("*.yml")):
-        path = DOCS / f"{source.stem.replace('_', '-')}-statements.md"
-        text = page(load(source), found)
-        if path.is_file() and path.read_text(encoding="utf-8") == text:
-            continue
-        if "--check" in sys.argv[1:]:
-            stale.append(path.name)
-        else:
-            path.write_text(text, encoding="utf-8")
-    print("\n".join(f"{name} is not current: make docs" for name in stale), end="\n" if stale else "")
-    return 1 if stale else 0
+    found = seen(current(read(PROVEN)))
+    sources = sorted((DOCS / "statements").glob("*.yml"))
+    return write(
+        {DOCS / f"{source.stem.replace('_', '-')}-statements.md": page(load(source), found) for source in sources}
+    )
 
 
 if __name__ == "__main__":

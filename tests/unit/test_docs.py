@@ -57,6 +57,8 @@ def maker_of_pages(maker: str) -> Any:
     name = f"{maker}_of_documents"
     spec = importlib.util.spec_from_file_location(name, paths.ROOT / "docs" / f"{maker}.py")
     assert spec and spec.loader
+    if str(paths.ROOT / "docs") not in sys.path:
+        sys.path.append(str(paths.ROOT / "docs"))
     found = importlib.util.module_from_spec(spec)
     sys.modules[name] = found
     spec.loader.exec_module(found)
