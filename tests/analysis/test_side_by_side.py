@@ -257,6 +257,28 @@ def test_a_router_that_is_hit_is_hit_with_its_own_clients() -> None:
     assert of["clients"] == 1
 
 
+@pytest.mark.parametrize(
+    ("led", "met"),
+    [
+        ([routed("p", "a", 8)], (1, 1, 2)),
+        ([{**routed("p", "a", 8), "name": "r2"}], (0, 0, 0)),
+        ([{**routed("p", "a", 8), "name": "r2"}, routed("p", "a", 150)], (1, 1, 2)),
+        ([routed("p", "a", 8), {**routed("p", "a", 150), "name": "r2"}], (0, 0, 0)),
+        ([], (0, 0, 0)),
+    ],
+)
+def test_at_an_address_that_routers_have_in_turn_they_say_whose_clients_are_hit(
+    led: list[Row], met: tuple[int, int, int]
+) -> None:
+    """No operation of p says who served it."""
+    rows = [send("m1", 190), send("m2", 199) | {"end_ns": 230 * MS}, send("m3", 240)]
+    both = [{**routed("other", "a", 2), "name": name} for name in ("r", "r2")]
+    kill = event("fault", 200, name="kill", instance="r", target="host-r")
+    (told,) = all_told(ledger([{**row, "instance": None} for row in rows], [*phases(), *both, *led, kill]))[:1]
+    (of,) = told["coverage"]
+    assert (of["clients"], of["in_flight"], of["operations"]) == met
+
+
 def asking(via: str, at: float, instance: str, session: int) -> Row:
     return connect(at, instance, session) | {"via": via}
 

@@ -34,10 +34,11 @@ def in_order(event: Event) -> tuple[int, str, str, int]:
 
 
 class Routed(NamedTuple):
-    """A router connected `client` to `instance`, and until `until` (ns) to no other."""
+    """A router (None: it is not told which) connected `client` to `instance`, and until `until` (ns) to no other."""
 
     client: str
     instance: str
+    router: str | None
     start: int
     until: int
 

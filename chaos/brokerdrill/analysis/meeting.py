@@ -11,11 +11,13 @@ from brokerdrill.analysis.partials import declare
 # A client that was served by what a fault hit so shortly before, and since by nothing else, nor refused, is connected.
 JUST_BEFORE_NS = 5_000_000_000
 
-# Operations with who served them: behind a router (`router`), whom it had connected the client to. Its own connects
-# are those of its clients once more.
+# Operations with who served them: behind a router (`router`), whom it had connected the client to. At an address that
+# routers have in turn no client knows which has it, and the router tells. Its own connects are those of its clients
+# once more.
 _LOCATED = """
 SELECT o.run, o.client, o.op_id, o.op, o.outcome, o.start, o."end", coalesce(r.behind, o.server) AS server,
-       w.client AS router, CASE WHEN o.op = 'connect' THEN o.via END AS asked
+       coalesce(w.client, CASE WHEN o.server IS NULL THEN r.router END) AS router,
+       CASE WHEN o.op = 'connect' THEN o.via END AS asked
 FROM ops o LEFT JOIN routers w ON o.run = w.run AND o.server = w.client
 LEFT JOIN routed r ON o.run = r.run AND o.client = r.client AND coalesce(o."end", o.start) >= r.r_from
     AND coalesce(o."end", o.start) < r.r_until

@@ -41,7 +41,8 @@ def stage_tables(runs: Runs, promises: Specs, times: Times, parts: int, *, serie
     clocks: clock, c_from and c_to (its own time), since, off and slope of its stretches, tick (its number), u.
     struck: fault, f_at, f_until, whole (it hit no broker), only (a client that it killed; null: all clients count).
     deaths: client, d_at (when it was killed). members: fault, server (of the stores that it hit).
-    routed: client, r_from, r_until, behind (whom a router connected it to). routers: client. dead: dead_letter (an
+    routed: client, r_from, r_until, behind (whom a router connected it to), router (which; null: not told).
+    routers: client. dead: dead_letter (an
     address). phase: drain_begin. served: server (an instance), home (its only store, or null), and all time in
     spans of its epochs: e_store, epoch (its start; null: before the first), e_end, span_from and span_next (where
     it and the next may have begun), span_to (where it may have ended). hits: fault, hit_store, f_at, f_u, hit
@@ -120,8 +121,12 @@ def _struck_tables(runs: Runs, times: Times) -> dict[str, pa.Table]:
             "run int, fault int, server string",
         ),
         "routed": table(
-            ((run, one.client, one.start, one.until, one.instance) for run, of in times.items() for one in of.routed),
-            "run int, client string, r_from long, r_until long, behind string",
+            (
+                (run, one.client, one.start, one.until, one.instance, one.router)
+                for run, of in times.items()
+                for one in of.routed
+            ),
+            "run int, client string, r_from long, r_until long, behind string, router string",
         ),
         "routers": table(
             ((run, name) for run, one in times.items() for name in sorted(one.routers)), "run int, client string"

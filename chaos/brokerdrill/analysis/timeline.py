@@ -179,14 +179,14 @@ def victims(events: Sequence[Event], found: Sequence[Fault]) -> dict[int, frozen
 
 def routed(events: Sequence[Event]) -> tuple[Routed, ...]:
     """Return whom each client was connected to by routers, each time until the next."""
-    of_client: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    of_client: dict[str, list[tuple[int, str, str]]] = defaultdict(list)
     for event in events:
         if event.kind == "routed" and event.target and event.instance:
-            of_client[event.target].append((event.at - event.u, event.instance))
+            of_client[event.target].append((event.at - event.u, event.instance, event.name or ""))
     return tuple(
-        Routed(client, instance, start, until)
+        Routed(client, instance, router or None, start, until)
         for client, connects in sorted((client, sorted(found)) for client, found in of_client.items())
-        for (start, instance), (until, _) in pairwise([*connects, (NEVER, "")])
+        for (start, instance, router), (until, *_) in pairwise([*connects, (NEVER, "", "")])
     )
 
 

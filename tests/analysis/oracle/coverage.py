@@ -135,13 +135,18 @@ def refused(op: Row) -> bool:
 
 def served_by(facts: Facts, op: Row, members: set[str]) -> bool:
     """ "by the router as well" """
-    return server_of(facts, op) in members or (op.get("instance") or op.get("broker")) in members & routers_of(facts)
+    return server_of(facts, op) in members or router_of(facts, op) in members & routers_of(facts)
+
+
+def router_of(facts: Facts, op: Row) -> str | None:
+    """By which router it went: its own instance, or, where that is not told, the one that led its client."""
+    return op.get("instance") or op.get("broker") or (led_by(facts, op["client"], ended(op)) or (None, None))[1]
 
 
 def reached(facts: Facts, connect: Row, members: set[str], at: int) -> bool:
     """Whether a client's last connect leads to what was hit: a router may have led it elsewhere since."""
     led = led_to(facts, connect["client"], at)
-    through = (connect.get("instance") or connect.get("broker")) in members & routers_of(facts)
+    through = router_of(facts, connect) in members & routers_of(facts)
     return through or (server_of(facts, connect) if led is None else led) in members
 
 
@@ -156,13 +161,18 @@ def server_of(facts: Facts, op: Row) -> str | None:
 
 def led_to(facts: Facts, client: str, at: int) -> str | None:
     """To whom a router had led a client by then."""
+    return (led_by(facts, client, at) or (None, None))[0]
+
+
+def led_by(facts: Facts, client: str, at: int) -> tuple[str, str | None] | None:
+    """To whom which router had led a client by then."""
     led = [
-        (event["t_ns"] - event["uncertainty_ns"], event["instance"])
+        (event["t_ns"] - event["uncertainty_ns"], event["instance"], event.get("name") or "")
         for event in facts.events
         if event["kind"] == "routed" and event.get("instance") and event.get("target") == client
         if event["t_ns"] - event["uncertainty_ns"] <= at
     ]
-    return max(led)[1] if led else None
+    return (max(led)[1], max(led)[2] or None) if led else None
 
 
 def is_vacuous(facts: Facts, told: Sequence[Row]) -> bool:
