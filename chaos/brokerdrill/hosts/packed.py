@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import base64
-import binascii
-import gzip
 import zlib
 
 from brokerdrill.base.errors import InfrastructureError
+
+# Bytes of output, unpacked: what is the same again and again can be a thousand times as long as it was on its way.
+MOST_UNPACKED = 1 << 30
 
 
 def packed(command: str) -> str:
@@ -17,10 +18,17 @@ def packed(command: str) -> str:
 
 
 def unpacked(text: str) -> str:
-    """Return what `packed` made of a command's output. Raises InfrastructureError where it is cut off."""
+    """Return what `packed` made of a command's output. Raises InfrastructureError where it is cut off, and where it is
+    more than MOST_UNPACKED bytes."""
     if not text:
         raise InfrastructureError("the output of a host's command did not come")
+    stream = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
     try:
-        return gzip.decompress(base64.b64decode(text, validate=True)).decode(errors="replace")
-    except (binascii.Error, EOFError, OSError, zlib.error) as error:
+        found = stream.decompress(base64.b64decode(text, validate=True), MOST_UNPACKED + 1)
+    except (ValueError, zlib.error) as error:
         raise InfrastructureError(f"the output of a host's command came in part: {error}") from None
+    if len(found) > MOST_UNPACKED:
+        raise InfrastructureError(f"the output of a host's command is more than {MOST_UNPACKED >> 20} MiB")
+    if not stream.eof or stream.unused_data:
+        raise InfrastructureError("the output of a host's command came in part: it does not end where it should")
+    return found.decode(errors="replace")
