@@ -103,7 +103,8 @@ class Session:
 
     async def _read(self, agent: Channel) -> None:
         async for line in agent.lines():
-            with contextlib.suppress(ValueError):
+            # What a login shell says is none of its answers, whatever it is.
+            with contextlib.suppress(ValueError, TypeError, LookupError):
                 reply = json.loads(line)
                 waiter = self._waiting.pop(reply["id"], None)
                 if waiter and not waiter.done():

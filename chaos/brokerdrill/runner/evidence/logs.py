@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from brokerdrill.base.clock import ClockOffset, now_ns
 from brokerdrill.base.masking import masked
@@ -173,7 +174,7 @@ async def read_log(connection: HostConnection, item: Descriptor, age_s: float) -
 
 
 def parse_journal(text: str, clocks: Mapping[str, ClockOffset]) -> Log:
-    """Parse journalctl's JSON lines; `__MONOTONIC_TIMESTAMP` is in µs. Binary messages come as lists of bytes.
+    """Parse journalctl's JSON lines; `__MONOTONIC_TIMESTAMP` is in µs.
 
     `clocks`: of each start of the host that is known, by its boot id. What another one wrote has no place in the run.
     """
@@ -186,10 +187,16 @@ def parse_journal(text: str, clocks: Mapping[str, ClockOffset]) -> Log:
         if clock is None:
             continue
         uncertainty_ns = max(uncertainty_ns, clock.uncertainty_ns)
-        lost += int(entry.get(_DROPPED) or 0)
-        message = entry.get("MESSAGE") or ""
-        if isinstance(message, list):
-            message = bytes(message).decode(errors="replace")
+        lost += sum(map(int, _text(entry.get(_DROPPED)).split()))
         t_ns = int(entry["__MONOTONIC_TIMESTAMP"]) * 1000 + clock.offset_ns
-        entries.append(Entry(t_ns, message, *(str(entry.get(name) or "") for name in _FIELDS[1:])))
+        entries.append(Entry(t_ns, *(_text(entry.get(name)) for name in _FIELDS)))
     return Log(entries, LOG_UNCERTAINTY_NS + uncertainty_ns, lost)
+
+
+def _text(value: str | list[Any] | None) -> str:
+    """Return a field's text: binary comes as a list of bytes, and one that was given more than once as a list."""
+    if isinstance(value, list):
+        if all(isinstance(one, int) for one in value):
+            return bytes(value).decode(errors="replace")
+        return "\n".join(map(_text, value))
+    return value or ""

@@ -21,7 +21,16 @@ from brokerdrill.ledger.contract import EVENTS_DIR, LOG_READ, OPS_DIR
 from brokerdrill.ledger.events import EventWriter
 from brokerdrill.products.amqp_router import PRODUCT
 from brokerdrill.products.artemis import PRODUCT as ARTEMIS
-from brokerdrill.runner.evidence.logs import LOG_MARGIN_S, Logged, has_own_log, log_text, processes, read_log, write_log
+from brokerdrill.runner.evidence.logs import (
+    LOG_MARGIN_S,
+    Logged,
+    has_own_log,
+    log_text,
+    parse_journal,
+    processes,
+    read_log,
+    write_log,
+)
 from brokerdrill.runner.evidence.process_ends import Entry
 
 ACTIVE = "AMQ221007: Server is now active"
@@ -236,3 +245,23 @@ def test_the_log_of_what_has_no_product_tells_its_ends(tmp_path: Path) -> None:
     asyncio.run(write_log(voter, (), (5 * 10**9, 9 * 10**9), events, tmp_path, Progress(Console(quiet=True)), {}))
     rows = [json.loads(line) for line in (tmp_path / EVENTS_DIR / "runner.jsonl").read_text().splitlines()]
     assert [(row["kind"], row["instance"], row["name"]) for row in rows] == [("note", "zk1", "log read")]
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ("one", "one"),
+        (None, ""),
+        ([111, 255], "o\ufffd"),
+        (["one", "two"], "one\ntwo"),
+        ([[111, 255], "two"], "o\ufffd\ntwo"),
+        ([], ""),
+    ],
+)
+def test_what_a_message_may_be(message: Any, text: str) -> None:
+    """systemd's Journal JSON Format: text, null, a list of bytes where it is binary, or, of a field that was given more
+    than once, a list of these."""
+    line = {"__MONOTONIC_TIMESTAMP": "1", "_BOOT_ID": "b-1", "MESSAGE": message, "_PID": ["7", "8"], "N_DROPPED": ["1", "2"]}
+    log = parse_journal(json.dumps(line), {"b-1": ClockOffset(0, 0)})
+    assert [entry.text for entry in log.entries] == [text]
+    assert log.lost == 3
