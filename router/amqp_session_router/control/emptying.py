@@ -7,7 +7,7 @@ import logging
 
 from amqp_session_router.base.model import CONNECTION_FORCED, Session
 from amqp_session_router.base.paced import paced
-from amqp_session_router.control.live_sessions import Turns, is_open, of_backend
+from amqp_session_router.control.live_sessions import Turns, is_at, is_open, of_backend
 from amqp_session_router.control.named_tasks import NamedTasks
 from amqp_session_router.routing.routes import Routes
 
@@ -53,7 +53,8 @@ class Emptying:
                 await turns.next()
                 if drained and not self._drains(backend):
                     break
-                if is_open(session):
+                # It may have found another backend since.
+                if is_open(session) and is_at(session, backend):
                     session.disconnect(CONNECTION_FORCED, _REASON)
                     turns.done += 1
             sessions = await self._sessions(backend)

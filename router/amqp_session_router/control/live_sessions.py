@@ -30,7 +30,12 @@ def of_vhost(routes: Routes, vhost: str) -> Steps[list[Session]]:
 
 def of_backend(routes: Routes, backend: str) -> Steps[list[Session]]:
     """Return the live sessions that are connected or connecting to `backend`."""
-    return chosen(routes, lambda one: one.backend is not None and one.backend.name == backend)
+    return chosen(routes, lambda one: is_at(one, backend))
+
+
+def is_at(session: Session, backend: str) -> bool:
+    """Return whether it is connected or connecting to `backend`; one that connects may go on to another."""
+    return session.backend is not None and session.backend.name == backend
 
 
 def is_open(session: Session) -> bool:

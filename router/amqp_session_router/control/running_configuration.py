@@ -120,7 +120,8 @@ class RunningConfiguration:
         has not confirmed it in time."""
         count = await paced(vhosts.pause(self._routing, vhost))
         await self._keep()
-        return count + sum(one["paused"][vhost] for one in await self._agree())
+        # The pause may have ended by then.
+        return count + sum(one["paused"].get(vhost, 0) for one in await self._agree())
 
     async def unpause_vhost(self, vhost: str) -> tuple[int, int]:
         """End the pause. A session that the rules would put elsewhere now is disconnected gracefully, so that its

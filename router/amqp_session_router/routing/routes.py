@@ -137,7 +137,12 @@ class Routes:
             self.sticky.remember(*place, session.backend.name)
         if session.identity.vhost in self.paused:
             # Its vhost was paused while it was connecting: it has waited for nothing, and waits from now on.
-            asyncio.get_running_loop().call_soon(session.pause)
+            asyncio.get_running_loop().call_soon(self._pause, session, session.identity.vhost)
+
+    def _pause(self, session: Session, vhost: str) -> None:
+        # Else the pause has ended meanwhile, and nobody would end this session's.
+        if vhost in self.paused:
+            session.pause()
 
     def closed(self, session: Session, how: End, text: str = "") -> None:
         """The session is over. A second call has no effect."""

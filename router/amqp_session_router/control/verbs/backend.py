@@ -10,7 +10,7 @@ from amqp_session_router.base.errors import RouterError, UsageError, unknown_nam
 from amqp_session_router.base.model import Session
 from amqp_session_router.base.paced import Steps, paced
 from amqp_session_router.control import merging
-from amqp_session_router.control.live_sessions import of_backend
+from amqp_session_router.control.live_sessions import is_at, of_backend
 from amqp_session_router.control.merging import Reply
 from amqp_session_router.control.service import Service
 from amqp_session_router.control.verbs.declaration import (
@@ -90,7 +90,11 @@ def _sessions(service: Service, name: str) -> Steps[list[Session]]:
 
 
 def _on_sessions(act: Callable[[Session], None]) -> Handler:
-    return lambda service, arguments: on_each(service, _sessions(service, arguments["name"]), act)
+    def handler(service: Service, arguments: Arguments) -> Steps[Reply]:
+        name = arguments["name"]
+        return on_each(service, _sessions(service, name), act, lambda session: is_at(session, name))
+
+    return handler
 
 
 async def _empty(service: Service, arguments: Arguments) -> Reply:

@@ -24,12 +24,17 @@ def no_session(name: str) -> UsageError:
     return UsageError(f"no session has the id {name!r}; CONN shows them")
 
 
-def on_each(service: Service, found: Steps[list[Session]], act: Callable[[Session], None]) -> Steps[Reply]:
-    """Do something to all sessions of `found` that do not end meanwhile, and reply how many they are."""
+def on_each(
+    service: Service,
+    found: Steps[list[Session]],
+    act: Callable[[Session], None],
+    still: Callable[[Session], bool] = lambda _: True,
+) -> Steps[Reply]:
+    """Do something to all sessions of `found` that do not end meanwhile and are `still` meant; reply how many."""
     live, count = service.routing.sessions.live, 0
     for stride in strides((yield from found)):
         for session in stride:
-            if session.id in live:
+            if session.id in live and still(session):
                 act(session)
                 count += 1
         yield

@@ -261,7 +261,13 @@ def test_the_log_of_what_has_no_product_tells_its_ends(tmp_path: Path) -> None:
 def test_what_a_message_may_be(message: Any, text: str) -> None:
     """systemd's Journal JSON Format: text, null, a list of bytes where it is binary, or, of a field that was given more
     than once, a list of these."""
-    line = {"__MONOTONIC_TIMESTAMP": "1", "_BOOT_ID": "b-1", "MESSAGE": message, "_PID": ["7", "8"], "N_DROPPED": ["1", "2"]}
+    line = {
+        "__MONOTONIC_TIMESTAMP": "1",
+        "_BOOT_ID": "b-1",
+        "MESSAGE": message,
+        "_PID": ["7", "8"],
+        "N_DROPPED": ["1", "2"],
+    }
     log = parse_journal(json.dumps(line), {"b-1": ClockOffset(0, 0)})
     assert [entry.text for entry in log.entries] == [text]
     assert log.lost == 3
