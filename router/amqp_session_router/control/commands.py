@@ -34,6 +34,10 @@ log = logging.getLogger(__name__)
 _LARGEST_REQUEST = 1024 * 1024
 _MOST_READERS = 64
 """Connections at the socket that only reads: those who use it are not to be able to use the router up."""
+_MOST_ANSWERS = 4
+"""Answers at that socket that are made and sent at a time: one may have a row for each session."""
+_TAKES = 30.0
+"""Seconds in which a client has to take some of its answer."""
 
 
 class Control:
@@ -129,6 +133,7 @@ class ControlServer:
         self._server: asyncio.Server | None = None
         self._identity: tuple[int, int] | None = None
         self._clients: set[asyncio.Task[None]] = set()
+        self._turn = asyncio.Semaphore(_MOST_ANSWERS) if only_reads else contextlib.nullcontext()
 
     async def start(self, take_over: bool = False) -> None:
         """Listen; raises UsageError if another router answers there (unless `take_over`) or the path cannot be had."""
@@ -187,8 +192,13 @@ class ControlServer:
             return
         self._clients.add(task)
         try:
-            while line := await reader.readline():
-                await self._answer(line, reader, writer)
+            ahead = b""
+            while line := ahead if ahead == b"\n" else ahead + await reader.readline():
+                ahead = await self._answer(line, reader, writer)
+        except TimeoutError:
+            # What it has not taken by now it does not get.
+            log.warning("a client of the control socket took nothing of its answer for %g s", _TAKES)
+            writer.transport.abort()
         except (OSError, ValueError, asyncio.IncompleteReadError):
             pass  # the client went, or sent a line without end
         except asyncio.CancelledError:
@@ -197,22 +207,11 @@ class ControlServer:
             self._clients.discard(task)
             writer.close()
 
-    async def _answer(self, line: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _answer(self, line: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        """Answer a request; return what was read of the next one."""
         try:
-            words = _words(line)
-            reply = await self._control.call(words, self._only_reads)
-            if isinstance(reply, dict):
-                await _send(writer, {"ok": True, **reply})
-                return
-            # A client that is gone is noticed at its end of file, not only when sending fails.
-            gone = asyncio.create_task(reader.read(1))
-            try:
-                async for one in reply:
-                    if gone.done():
-                        break
-                    await _send(writer, {"ok": True, **one})
-            finally:
-                gone.cancel()
+            stream = await self._one_answer(_words(line), writer)
+            return b"" if stream is None else await _stream(stream, reader, writer)
         except RouterError as error:
             await _send(writer, {"ok": False, "error": str(error)})
         except OSError:
@@ -220,6 +219,19 @@ class ControlServer:
         except Exception:
             log.exception("a control verb failed")
             await _send(writer, {"ok": False, "error": "the router failed to do it; its log says why"})
+        return b""
+
+    async def _one_answer(self, words: Sequence[str], writer: asyncio.StreamWriter) -> AsyncIterator[Reply] | None:
+        """Do what `words` say and send the reply; replies without end are returned."""
+        async with self._turn:
+            reply = await self._control.call(words, self._only_reads)
+            if not isinstance(reply, dict):
+                return reply
+            parts = await paced(encoded({"ok": True, **reply}))
+            # Ten thousands of rows are not kept for as long as a client takes its time.
+            del reply
+            await _send_parts(writer, parts)
+            return None
 
 
 def _words(line: bytes) -> list[str]:
@@ -232,14 +244,36 @@ def _words(line: bytes) -> list[str]:
     return words
 
 
+async def _stream(replies: AsyncIterator[Reply], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+    """Send `replies` until the client goes or asks for something else; return what was read of that."""
+    # A client that is gone is noticed at its end of file, not only when sending fails.
+    more = asyncio.create_task(reader.read(1))
+    try:
+        async for one in replies:
+            if more.done():
+                return more.result()
+            await _send(writer, {"ok": True, **one})
+    finally:
+        more.cancel()
+        # Nobody else may read before it has ended.
+        await asyncio.wait([more])
+    return b""
+
+
 async def _send(writer: asyncio.StreamWriter, reply: Reply) -> None:
-    for part in await paced(encoded(reply)):
-        writer.write(part)
+    await _send_parts(writer, await paced(encoded(reply)))
+
+
+async def _send_parts(writer: asyncio.StreamWriter, parts: list[bytes]) -> None:
+    """Send a line, whose parts are let go as they are sent. Raises OSError where the client takes nothing any more."""
+    parts.append(b"\n")
+    parts.reverse()
+    while parts:
+        writer.write(parts.pop())
         # Of ten thousands of rows others are served in between, and no more is kept here than the client takes.
         await asyncio.sleep(0)
-        await writer.drain()
-    writer.write(b"\n")
-    await writer.drain()
+        async with asyncio.timeout(_TAKES):
+            await writer.drain()
 
 
 async def _answers(path: Path) -> bool:
