@@ -90,7 +90,7 @@ class ClientLoop:
         self._session += 1
         while True:
             self._aim()
-            begun = self._ledger.begin("connect", self._session)
+            begun = self._ledger.begin("connect", self._session, **self._route_columns())
             subscribing = self._subscribe()
             try:
                 self._client.open(sends_to, receives_from, transacted=self._config.transaction > 0)
@@ -100,7 +100,7 @@ class ClientLoop:
                 outcome = self._reach()
                 if outcome.result == OK:
                     self._connection = self._client.connection_id()
-                    self._ledger.end(begun, outcome, self._endpoint, **self._route_columns())
+                    self._ledger.end(begun, outcome, self._endpoint)
                     for one in subscribing:
                         self._ledger.end(one, outcome, self._endpoint)
                     self.connected.set()
@@ -144,9 +144,10 @@ class ClientLoop:
         outcome = self._reach()
         times = self._client.reconnect()
         clock = self._ledger.clock
-        begun = self._ledger.begin("connect", self._session, start_ns=clock.at(times.lost_ns) if times else None)
+        lost_ns = clock.at(times.lost_ns) if times else None
+        begun = self._ledger.begin("connect", self._session, start_ns=lost_ns, **self._route_columns())
         back_ns = clock.at(times.back_ns) if times else None
-        self._back_ns = self._ledger.end(begun, outcome, self._endpoint, end_ns=back_ns, **self._route_columns())
+        self._back_ns = self._ledger.end(begun, outcome, self._endpoint, end_ns=back_ns)
         return True
 
     def _disconnect(self) -> None:

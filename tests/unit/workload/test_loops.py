@@ -6,7 +6,7 @@ import itertools
 import threading
 import time
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -344,15 +344,30 @@ class Led(FakeClient):
         return super().send(address, message, attempt)
 
 
+def led_by_a_router(**more: Any) -> WorkerConfig:
+    router = Router("10.0.0.9", 1, "r1", "h9")
+    return config(transaction=0, resend=False, key_type="SNI_HOST", routers=(router,), **more)
+
+
+def test_a_connect_that_is_refused_says_whom_it_asked() -> None:
+    """In its first row, which is there before the call: one that never returns says it, too."""
+    settings = led_by_a_router(url_params={"refuse_opens": "2"})
+    stop, data = threading.Event(), list[bytes]()
+    spec = ClientSpec("producer-0", ("q",), keys=("anna",))
+    ledger = ClientLedger(data.append, LedgerClock(), HEADER, "producer-0")
+    visitor = RoutedProducer(settings, spec, Led(settings, "producer-0"), ledger, stop)
+    thread = threading.Thread(target=visitor.run, daemon=True)
+    thread.start()
+    until_sent(visitor, 1, thread, stop)
+    begun = [op for op in rows_in(data) if op["op"] == "connect" and op.get("end_ns") is None]
+    outcomes = [op["outcome"] for op in merged(rows_in(data)) if op["op"] == "connect"]
+    assert outcomes[:3] == ["fail", "fail", "ok"]
+    assert {(op.get("key"), op.get("via")) for op in begun} == {("anna", "r1")}
+
+
 @pytest.mark.parametrize("keeps", [False, True])
 def test_who_keeps_its_connection_is_led_anew_only_when_it_broke(keeps: bool) -> None:
-    settings = config(
-        transaction=0,
-        resend=False,
-        keeps_connection=keeps,
-        key_type="SNI_HOST",
-        routers=(Router("10.0.0.9", 1, "r1", "h9"),),
-    )
+    settings = led_by_a_router(keeps_connection=keeps)
     stop, data = threading.Event(), list[bytes]()
     client = Led(settings, "producer-0")
     spec = ClientSpec("producer-0", ("q",), keys=("anna",))
