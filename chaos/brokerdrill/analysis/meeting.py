@@ -13,14 +13,14 @@ JUST_BEFORE_NS = 5_000_000_000
 
 # Operations with who served them: behind a router (`router`), whom it had connected the client to. At an address that
 # routers have in turn no client knows which has it, and the router tells. Its own connects are those of its clients
-# once more.
+# once more. Each time that a client was led lasts to its next, the last one for ever (`timeline.routed`).
 _LOCATED = """
 SELECT o.run, o.client, o.op_id, o.op, o.outcome, o.start, o."end", coalesce(r.behind, o.server) AS server,
        coalesce(w.client, CASE WHEN o.server IS NULL THEN r.router END) AS router,
        CASE WHEN o.op = 'connect' THEN o.via END AS asked
 FROM ops o LEFT JOIN routers w ON o.run = w.run AND o.server = w.client
-LEFT JOIN routed r ON o.run = r.run AND o.client = r.client AND coalesce(o."end", o.start) >= r.r_from
-    AND coalesce(o."end", o.start) < r.r_until
+ASOF LEFT JOIN (SELECT * FROM routed WHERE r_from < r_until) r ON o.run = r.run AND o.client = r.client
+    AND coalesce(o."end", o.start) >= r.r_from
 WHERE NOT EXISTS (SELECT 1 FROM routers x WHERE x.run = o.run AND x.client = o.client)
 """
 # Where a router had led a client by a fault: `away` where that is not to what the fault hit.

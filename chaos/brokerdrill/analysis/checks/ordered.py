@@ -72,14 +72,24 @@ FROM member WHERE tick IS NOT NULL GROUP BY g, tick, moment;
 CREATE TEMP TABLE across AS
 SELECT g, moment + u AS moment, max(max(began)) OVER (PARTITION BY g ORDER BY moment + u) AS newest
 FROM member GROUP BY g, moment + u;
+-- Another client is one whose number differs in a binary digit: so many are asked, and not each client.
+CREATE TEMP TABLE numbered AS
+SELECT *, row_number() OVER (PARTITION BY run, address, sub ORDER BY client) - 1 AS n,
+       count(*) OVER (PARTITION BY run, address, sub) AS of_them
+FROM (SELECT DISTINCT run, address, sub, client FROM sessions WHERE begun IS NOT NULL);
 CREATE TEMP TABLE giver AS
-SELECT run, address, sub, client, begun, max(e_at) OVER (PARTITION BY run, address, sub, client ORDER BY begun) AS until
-FROM (SELECT DISTINCT run, address, sub, client, begun, e_at FROM sessions WHERE begun IS NOT NULL);
+SELECT run, address, sub, bit, (n >> bit) & 1 AS digit, begun,
+       max(max(e_at)) OVER (PARTITION BY run, address, sub, bit, digit ORDER BY begun) AS until
+FROM sessions JOIN numbered USING (run, address, sub, client) JOIN range(32) b (bit) ON bit = 0 OR (1 << bit) < of_them
+WHERE begun IS NOT NULL GROUP BY run, address, sub, bit, digit, begun;
 CREATE TEMP TABLE giving AS
 SELECT DISTINCT l.run, l.spec, l.address, l.sub, l.message_id
-FROM (SELECT l.*, c.client AS giver FROM late l JOIN (SELECT DISTINCT run, address, sub, client FROM giver) c
-      ON l.run = c.run AND l.address = c.address AND l.sub = c.sub AND l.consumer <> c.client) l
-ASOF JOIN giver g ON l.run = g.run AND l.address = g.address AND l.sub = g.sub AND l.giver = g.client
+FROM (SELECT l.*, c.bit, c.digit
+      FROM late l LEFT JOIN numbered o ON l.run = o.run AND l.address = o.address AND l.sub = o.sub
+          AND l.consumer = o.client
+      JOIN (SELECT DISTINCT run, address, sub, bit, digit FROM giver) c ON l.run = c.run AND l.address = c.address
+          AND l.sub = c.sub AND CASE WHEN o.n IS NULL THEN c.bit = 0 ELSE c.digit <> ((o.n >> c.bit) & 1) END) l
+ASOF JOIN giver g ON l.run = g.run AND l.address = g.address AND l.sub = g.sub AND l.bit = g.bit AND l.digit = g.digit
     AND l.moment > g.begun
 WHERE l.moment <= g.until;
 CREATE TEMP TABLE gave AS SELECT DISTINCT run, address, sub, e_at, client, session FROM sessions WHERE e_at IS NOT NULL;
