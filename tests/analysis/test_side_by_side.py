@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from brokerdrill.ledger.contract import PromiseSpec
 from tests.analysis.by_hand import (
+    BOTH_ACTIVE,
     BROWSED,
     MS,
     Row,
@@ -18,6 +20,7 @@ from tests.analysis.by_hand import (
     got,
     phases,
     receive,
+    role,
     send,
     subscribe,
 )
@@ -308,3 +311,29 @@ def test_who_asks_a_router_that_is_hit_whom_to_connect_to_meets_it(asked: list[R
     (told,) = all_told(ledger(rows, [*KILLED, event("heal", 300, name="kill", instance="a", target="host-a")]))[:1]
     (of,) = told["coverage"]
     assert (of["clients"], of["in_flight"], of["operations"]) == met
+
+
+@pytest.mark.parametrize(
+    ("later", "verdict"),
+    [
+        # A poll that knows it roughly, before or after b's end; then another one that repeats it, surely; then the log
+        ([], "unknown"),
+        ([role("b", "active", 62, uncertainty_ns=0)], "unknown"),
+        ([role("b", "active", 62, name="log", uncertainty_ns=MS)], "pass"),
+        ([role("b", "active", 62), role("b", "active", 62, name="log", uncertainty_ns=MS)], "pass"),
+        ([role("b", "active", 62), role("b", "active", 63, name="log", uncertainty_ns=12 * MS)], "pass"),
+        ([role("b", "active", 62), role("b", "active", 63, name="log", uncertainty_ns=14 * MS)], "unknown"),
+    ],
+)
+def test_the_line_of_a_log_bounds_an_epoch_however_sure_a_poll_is(later: list[Row], verdict: str) -> None:
+    """The log shows other roles before."""
+    before = [
+        *BOTH_ACTIVE,
+        role("y", "passive", 1, "z"),
+        role("b", "passive", 1),
+        role("b", "passive", 2, name="log", uncertainty_ns=MS),
+    ]
+    swapped = [role("a", "passive", 50), role("b", "active", 60, uncertainty_ns=30 * MS)]
+    rows = [send("m1", 10, instance="a"), send("m2", 80, instance="b")]
+    found = all_told(ledger(rows, [*phases(), *before, *swapped, *later], [PromiseSpec("single_active")]))
+    assert found[0]["promises"][-1]["verdict"] == verdict

@@ -250,8 +250,8 @@ _NOWHERE = Placed()
 
 def told_once(events: Sequence[Event]) -> list[Event]:
     """Return the events each once (a spooled file and its compacted copy may both be there), without roles that repeat
-    the instance's last one and are no surer, where their clock has others; the first that the instance's log shows is
-    kept."""
+    the instance's last one and are no surer, where their clock has others; the first line of the instance's log that
+    shows a role is kept."""
     found: list[Event] = []
     last: dict[str, tuple[str | None, str | None]] = {}
     surest: dict[str, int] = {}
@@ -271,6 +271,8 @@ def told_once(events: Sequence[Event]) -> list[Event]:
         if event.kind == "role" and event.instance is not None:
             same = last.get(event.instance) == (event.value, event.store)
             said = same and event.u >= surest[event.instance]
+            if not same:
+                logged.discard(event.instance)
             if said and event.clock in clocks and (event.name != BY_LOG or event.instance in logged):
                 continue
             surest[event.instance] = min(event.u, surest[event.instance]) if same else event.u
