@@ -14,7 +14,7 @@ from router_fakes import FakeSession, members, open_session, settings
 
 from amqp_session_router.base.model import Identity, Phase
 from amqp_session_router.base.paced import now
-from amqp_session_router.control import commands, vhosts
+from amqp_session_router.control import commands, live_sessions, vhosts
 from amqp_session_router.control.commands import Control, ControlServer
 from amqp_session_router.control.emptying import Emptying
 from amqp_session_router.control.running_configuration import RunningConfiguration
@@ -214,3 +214,26 @@ def test_a_verb_behind_one_without_end_is_done(tmp_path: Path) -> None:
         writer.close()
 
     with_server(tmp_path, False, scene)
+
+
+def test_turns_that_nobody_took_are_not_saved_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker drains for an hour before a hundred sessions come to it that were on their way: ten a second go."""
+
+    async def go() -> float:
+        loop, at = asyncio.get_running_loop(), [1000.0]
+        monkeypatch.setattr(loop, "time", lambda: at[0])
+
+        async def sleep(seconds: float) -> None:
+            at[0] += seconds
+
+        monkeypatch.setattr(live_sessions.asyncio, "sleep", sleep)
+        turns = live_sessions.Turns(10)
+        at[0] += 3600
+        begun = at[0]
+        for _ in range(100):
+            await turns.next()
+            turns.done += 1
+        monkeypatch.undo()
+        return at[0] - begun
+
+    assert 8.9 <= asyncio.run(go()) <= 10

@@ -11,6 +11,8 @@ from amqp_session_router.routing.routes import Routes
 
 _TICK = 0.05
 """Seconds between two looks: what is due by then goes together."""
+_SAVED = 1.0
+"""Seconds of turns that nobody took which may be made up for."""
 _TOGETHER = 32
 
 
@@ -61,5 +63,7 @@ class Turns:
         self._asked += 1
         if self._asked % _TOGETHER == 0:
             await asyncio.sleep(0)
+        # Sessions that come after a while without any go at the rate as well.
+        self._begun = max(self._begun, self._loop.time() - self.done / self._rate - _SAVED)
         while self.done > (self._loop.time() - self._begun) * self._rate:
             await asyncio.sleep(min(_TICK, 1 / self._rate))
