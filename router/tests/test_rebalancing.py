@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import collections
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -49,6 +51,34 @@ def test_what_is_beyond_a_members_part() -> None:
 def test_the_youngest_go() -> None:
     routes, sessions = routes_of({"a": 6, "b": 0}, members("a", "b"))
     assert now(Rebalancing(routes).surplus(routes.settings.farms["f"])) == sessions[:2:-1]
+
+
+def test_nobody_is_sent_away_once_that_leads_nowhere() -> None:
+    """The farm is deleted, made one that remembers, or its other member fails, when the first has gone."""
+
+    async def after(change: Callable[[Routes], None]) -> int:
+        routes, sessions = routes_of({"a": 6, "b": 0}, members("a", "b"), policies=["health"])
+        rebalancing = Rebalancing(routes)
+        assert await rebalancing.begin(routes.settings.farms["f"], 200) == 3
+        while not any(one.phase is not Phase.OPEN for one in sessions):
+            await asyncio.sleep(0.001)
+        change(routes)
+        while len(asyncio.all_tasks()) > 1:  # it is over
+            await asyncio.sleep(0.001)
+        return sum(one.phase is not Phase.OPEN for one in sessions)
+
+    def remembers(routes: Routes) -> None:
+        other, _ = routes_of({}, members("a", "b"), selector="rendezvous-hash")
+        routes.settings = other.settings
+
+    def is_gone(routes: Routes) -> None:
+        routes.settings = settings(backends=members("a", "b"), default={"backend": "a"}, datacenter="here")
+
+    def fails(routes: Routes) -> None:
+        routes.markers.checked("b", False)
+
+    assert asyncio.run(after(lambda _: None)) == 3
+    assert [asyncio.run(after(change)) for change in (remembers, is_gone, fails)] == [1, 1, 1]
 
 
 def test_who_takes_no_sessions_is_left_alone() -> None:

@@ -51,8 +51,7 @@ class Rebalancing:
     def surplus(self, farm: Farm) -> Steps[list[Session]]:
         """Return the sessions, the youngest first, that members have beyond their part by weight, or that are outside
         of the preferred partition. Members that are not ready are left alone, and so are draining ones."""
-        able = {name for name in (one.name for one in farm.members) if self._routes.markers.of(name).healthy}
-        able -= self._routes.outliers.ejected(farm)
+        able = self._able(farm)
         groups = [[one for one in group if one.name in able] for group in self._routes.planner.groups(farm)]
         groups = [group for group in groups if group]
         if not groups:
@@ -79,14 +78,26 @@ class Rebalancing:
             yield
         return sorted(found, key=_STARTED, reverse=True)
 
-    async def _move(self, farm: str, rate: float, sessions: list[Session]) -> None:
+    def _able(self, farm: Farm) -> set[str]:
+        """Return the members that can take sessions."""
+        healthy = {name for name in (one.name for one in farm.members) if self._routes.markers.of(name).healthy}
+        return healthy - self._routes.outliers.ejected(farm)
+
+    async def _move(self, name: str, rate: float, sessions: list[Session]) -> None:
+        """Disconnect them one after the other, as long as that leads anywhere: the farm may be gone by then, or bring
+        its sessions back to where they were, or its other members fail."""
         turns = Turns(rate)
         for session in sessions:
             await turns.next()
-            if is_open(session):
+            farm = self._routes.settings.farms.get(name)
+            if farm is None or why_not(farm):
+                log.info("rebalancing ended early", extra={"farm": name, "sessions": turns.done})
+                return
+            here = {session.backend.name} if session.backend else set()
+            if _is_of(session, farm) and self._able(farm) - here:
                 session.disconnect(CONNECTION_FORCED, _REASON)
                 turns.done += 1
-        log.info("rebalanced", extra={"farm": farm, "sessions": turns.done})
+        log.info("rebalanced", extra={"farm": name, "sessions": turns.done})
 
 
 def _is_of(session: Session, farm: Farm) -> bool:
