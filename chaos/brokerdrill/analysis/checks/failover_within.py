@@ -104,6 +104,28 @@ def untried(clients: Sequence[ClientAtFault], found: Iterable[DueFailover], time
     return [hit for number, hit in hits.items() if number not in tried | _outlived(clients, hits)]
 
 
+def _in_vain(one: DueFailover) -> bool:
+    """Whether a client that was served before the fault tried to be served after it, and never was."""
+    return one.before and one.success is None and one.last_try > one.hit.fault.at + one.u and not one.blind
+
+
+def _doubt(one: DueFailover, waited: int, bound: int, pressures: Sequence[Pressure], followed: int) -> str | None:
+    """Return why a client that waited so long (ns) neither keeps the bound nor breaks it; None: it does one of both.
+    `followed`: when another step's fault came."""
+    at = one.hit.fault.at
+    if _in_vain(one) and waited + one.u <= bound:
+        return "a client tried in vain, and not for as long as the bound"
+    if waited - one.u <= bound < waited + one.u:
+        return CLOCKS
+    if waited <= bound:
+        return None
+    if _outlasted(one.hit):
+        return "what was active outlasted the fault and its heal: what ended it is not known"
+    if followed <= at + one.hit.fault.u + bound:
+        return "another step's fault came before the bound was over"
+    return BUSY if stalled(pressures, at, at + waited) >= waited - bound else None
+
+
 def find(
     found: Iterable[DueFailover],
     bound: int,
@@ -121,8 +143,7 @@ def find(
     clients = set()
     for one in found:
         at = one.hit.fault.at
-        in_vain = one.before and one.success is None and one.last_try > at + one.u and not one.blind
-        waited = one.took if one.took is not None else one.last_try - at if in_vain else None
+        waited = one.took if one.took is not None else one.last_try - at if _in_vain(one) else None
         if one.blind:
             finding.doubted("of some sends it is not known which store served them")
         if one.elsewhere and not one.before:
@@ -133,16 +154,8 @@ def find(
             finding.measured = max(finding.measured or 0.0, one.took / 1e6)
         if waited is None:
             continue
-        if in_vain and waited + one.u <= bound:
-            finding.doubted("a client tried in vain, and not for as long as the bound")
-        elif waited - one.u <= bound < waited + one.u:
-            finding.doubted(CLOCKS)
-        elif waited > bound and _outlasted(one.hit):
-            finding.doubted("what was active outlasted the fault and its heal: what ended it is not known")
-        elif waited > bound and followed.get(one.hit.fault.number, NEVER) <= at + one.hit.fault.u + bound:
-            finding.doubted("another step's fault came before the bound was over")
-        elif waited > bound and stalled(pressures, at, at + waited) >= waited - bound:
-            finding.doubted(BUSY)
+        if doubt := _doubt(one, waited, bound, pressures, followed.get(one.hit.fault.number, NEVER)):
+            finding.doubted(doubt)
         elif waited > bound:
             finding.n += 1
             finding.moments.append(at)
