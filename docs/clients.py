@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from made import write
+from generated_files import write
 from pydantic import BaseModel, ConfigDict
 
 from brokerdrill.base import paths

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from made import ROOT, write
+from generated_files import ROOT, write
 
 FILTERS = ROOT / "plugins" / "filter"
 PACKAGE = "ansible_collections.brokerdrill.ha.plugins.filter"

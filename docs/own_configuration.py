@@ -11,7 +11,7 @@ import sys
 from itertools import groupby
 from typing import Any
 
-from made import ROOT, write
+from generated_files import ROOT, write
 
 PAGE = ROOT / "docs" / "operations.md"
 BEGIN = "<!-- Made by docs/own_configuration.py; the text stands in plugins/plugin_utils/own_configuration.py. -->\n"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from made import ROOT, write
+from generated_files import ROOT, write
 
 COLLECTION = "brokerdrill.ha"
 

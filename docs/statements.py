@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import yaml
-from made import write
+from generated_files import write
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from brokerdrill.base import paths

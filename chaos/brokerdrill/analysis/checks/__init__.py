@@ -229,6 +229,8 @@ class Findings:
                 finding.witnesses = worst(by_rule[place])
                 if finding.doubt or (run, place) in self._late:
                     finding.doubted(_DOUBTS[spec.name])
+                elif spec.name == "sticky" and finding.judged and not finding.evidence and spec.moves != "some":
+                    finding.doubted("each key came again when its router may have forgotten it")
             finding.otherwise = self._of_other_kinds(run, place, spec.name)
             found.append(finding)
         return found
