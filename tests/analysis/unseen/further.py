@@ -137,15 +137,20 @@ def no_phases(ops: list[Row], events: list[Row]) -> None:
 # --- roles, failovers and failbacks ---------------------------------------------------------------------------------
 
 
-def named(name: str) -> Change:
-    """The kept run's fault is another one."""
+def faulted(**columns: Any) -> Change:
+    """The kept run's fault and its heal with other columns."""
 
     def change(ops: list[Row], events: list[Row]) -> None:
         for row in events:
             if row["kind"] in ("fault", "heal"):
-                row["name"] = name
+                row.update(columns)
 
     return change
+
+
+def named(name: str) -> Change:
+    """The kept run's fault is another one."""
+    return faulted(name=name)
 
 
 def cut_off(since: float = FAULT + 10, gaps: bool = False) -> Change:

@@ -7,7 +7,7 @@ from brokerdrill.ledger.coverage import Minimum
 from tests.analysis.batch import Row
 from tests.analysis.kept_run import ACTIVE_A, HEAL, MS, RUN, ended, event, find, op
 from tests.analysis.unseen.case import Case, Change
-from tests.analysis.unseen.further import A, F, P, U, also, back_at, each, hit, named, rows, told, waited
+from tests.analysis.unseen.further import A, F, P, U, also, back_at, each, faulted, hit, named, rows, told, waited
 from tests.analysis.unseen.instances import healed_by
 from tests.analysis.unseen.loads import no_fault_at_all
 from tests.analysis.unseen.records import silent
@@ -26,17 +26,6 @@ def ends_of_b(*at: float) -> Change:
 
 STOP_IN_A_KILL = also(hit(6000, 7000), hit(6100, 6400, "stop", "within"))
 TWO_PAUSES = also(hit(6000, 7000, "pause"), hit(6100, 6400, "pause", "within"))
-
-
-def of_a_step(name: str) -> Change:
-    """The kill of a is the step's doing."""
-
-    def change(_: list[Row], events: list[Row]) -> None:
-        for row in events:
-            if row["kind"] in ("fault", "heal"):
-                row["value"] = name
-
-    return change
 
 
 def taken_over_by_a_playbook(u: float) -> Change:
@@ -166,7 +155,7 @@ OVERLAPPING: dict[str, Case] = {
         {
             "late, and the heir was paused when the bound was over": hit(3310, 3320, "pause", "pause the heir"),
             "late, and the same step had another effect meanwhile": also(
-                of_a_step("kill all"), hit(3200, 3210, step="kill all")
+                faulted(value="kill all"), hit(3200, 3210, step="kill all")
             ),
         },
         SOON_AND_MEANWHILE,
