@@ -16,6 +16,9 @@ from tests.workload.standalone_broker import QUEUES
 from tests.workload.worker_process import WorkerProcess
 
 Q = QUEUES[0]
+# A blocked call is given back once the client has reconnected (seen: a shorter time-out comes first), however long the
+# broker takes to start on a busy machine.
+WAITS_MS = 600_000
 OpenClient = Callable[..., CoreJms]
 StartWorker = Callable[..., WorkerProcess]
 

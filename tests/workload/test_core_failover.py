@@ -24,7 +24,7 @@ from brokerdrill.workload.config import BrokerEndpoint
 from brokerdrill.workload.core_jms import CoreJms
 from tests.free_ports import free_port
 from tests.workload.conftest import config_for
-from tests.workload.core_calls import asking, batch, drain, in_thread, send, until_blocked, wait_until
+from tests.workload.core_calls import WAITS_MS, asking, batch, drain, in_thread, send, until_blocked, wait_until
 from tests.workload.standalone_broker import QUEUES, USER, Broker, Relay
 
 Q = QUEUES[0]
@@ -130,7 +130,7 @@ def test_a_session_failure_listener_is_told_whether_it_failed_over(
 
 
 def test_a_blocked_call_of_the_core_api_is_unblocked(broker: Broker, connect: Callable[..., Any]) -> None:
-    connection = connect(f"{RECONNECTS}&callTimeout=20000")
+    connection = connect(f"{RECONNECTS}&callTimeout={WAITS_MS}")
     core = connection.createSession(False, 1).getCoreSession()
     producer = core.createProducer(Q)
     producer.send(core.createMessage(True))  # a producer's first send waits for credit
@@ -244,7 +244,7 @@ def test_a_commit_under_way_ends_with_xa_retry(broker: Broker, connect: Callable
     plain = connect(RECONNECTS)
     sending = plain.createSession(False, 1)
     sending.createProducer(sending.createQueue(Q)).send(sending.createTextMessage("waits"))
-    connection = connect(f"{RECONNECTS}&callTimeout=20000", "ActiveMQXAConnectionFactory", "createXAConnection")
+    connection = connect(f"{RECONNECTS}&callTimeout={WAITS_MS}", "ActiveMQXAConnectionFactory", "createXAConnection")
     branch = Branch(connection, connection.createXASession())
     os.kill(broker.pid, signal.SIGSTOP)
     codes: list[int] = []

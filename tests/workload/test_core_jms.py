@@ -21,6 +21,7 @@ from brokerdrill.workload.header import sha
 from brokerdrill.workload.stacks import innermost
 from tests.workload.conftest import config_for, specs
 from tests.workload.core_calls import (
+    WAITS_MS,
     OpenClient,
     Q,
     StartWorker,
@@ -214,7 +215,7 @@ def test_killed_in_a_transaction_is_proven_rolled_back(broker: Broker, client: O
 
 
 def test_killed_before_it_read_the_commit_is_unknown(broker: Broker, client: OpenClient) -> None:
-    one = client(config_for(broker), [Q], [Q])
+    one = client(config_for(broker, call_timeout_ms=WAITS_MS), [Q], [Q])
     send(one, batch(0))
     os.kill(broker.pid, signal.SIGSTOP)
     result = in_thread(lambda: one.commit(resent=False))
