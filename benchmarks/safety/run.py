@@ -108,7 +108,7 @@ def main() -> int:
             return 0 if asyncio.run(measured(topology, given.rounds, folder)) else 1
         finally:
             if not given.topology:
-                bench.down(topology)
+                bench.down(topology.name)
 
 
 if __name__ == "__main__":

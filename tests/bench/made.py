@@ -29,6 +29,6 @@ def up(folder: Path, name: str, subnet: str, hosts: Mapping[str, str], **variabl
     inventory = {"all": {"vars": told, "hosts": {host: {"ansible_host": address} for host, address in hosts.items()}}}
     (directory / "hosts.yml").write_text(yaml.safe_dump(inventory))
     topology = load(directory)
-    bench.down(topology)
+    bench.down(topology.name)
     bench.up(topology)
     return topology

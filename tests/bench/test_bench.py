@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from brokerdrill.base import paths
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.bench import bench, engine
 from brokerdrill.bench.keys import ssh_command
 from brokerdrill.bench.labels import LABEL
+from brokerdrill.cli.app import app
 from brokerdrill.inventory.topology import Topology, load
 
 pytestmark = pytest.mark.bench
@@ -38,10 +40,10 @@ def inventory(directory: Path, text: str = INVENTORY) -> Topology:
 @pytest.fixture(scope="module")
 def topology(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topology]:
     found = inventory(tmp_path_factory.mktemp("inventories") / "bench_selftest")
-    bench.down(found)
+    bench.down(found.name)
     bench.up(found)
     yield found
-    bench.down(found)
+    bench.down(found.name)
 
 
 def ssh(topology: Topology, host: str, script: str) -> subprocess.CompletedProcess[str]:
@@ -154,7 +156,7 @@ def test_a_taken_subnet_is_one_sentence(topology: Topology, tmp_path: Path) -> N
     other = inventory(tmp_path / "bench_rival")
     with pytest.raises(InfrastructureError, match=rf"subnet {SUBNET}.0/24 is taken .*; choose another bench_subnet"):
         bench.up(other)
-    assert bench.down(other) == 0
+    assert bench.down(other.name) == 0
 
 
 def test_hosts_of_another_checkout_are_left_alone(
@@ -168,15 +170,18 @@ def test_hosts_of_another_checkout_are_left_alone(
 
 
 def test_down_leaves_nothing(topology: Topology) -> None:
+    """By its name alone, as the command's refusals say it: its inventory is not among those that the command knows."""
     known = paths.cache() / "bench" / "known_hosts"
     assert SUBNET in known.read_text()
-    assert bench.down(topology) == 2
+    assert len(ids(topology)) == 2
+    done = CliRunner().invoke(app, ["bench", "down", topology.name])
+    assert done.exit_code == 0, done.output
     client = engine.require().client()
     label: dict[str, Any] = {"label": f"{LABEL}={topology.name}"}
     assert client.containers.list(all=True, filters=label) == []
     assert client.networks.list(filters=label) == []
     assert SUBNET not in known.read_text()
     assert {row["state"] for row in bench.status(topology)} == {"absent"}
-    assert bench.down(topology) == 0
+    assert bench.down(topology.name) == 0
     routes = subprocess.run(["ip", "-4", "route", "show"], capture_output=True, text=True).stdout
     assert SUBNET not in routes

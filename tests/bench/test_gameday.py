@@ -62,10 +62,10 @@ def topology(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topology]:
     folder.mkdir()
     (folder / "hosts.yml").write_text(yaml.safe_dump(INVENTORY))
     found = load(folder)
-    bench.down(found)
+    bench.down(found.name)
     bench.up(found)
     yield found
-    bench.down(found)
+    bench.down(found.name)
 
 
 def ssh(topology: Topology, script: str, stdin: bytes = b"") -> str:

@@ -76,7 +76,7 @@ def topology(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topology]:
     folder = tmp_path_factory.mktemp("inventories")
     found = made.up(folder, "links_selftest", "172.30.247.0/24", hosts, bench_memory="512m")
     yield found
-    bench.down(found)
+    bench.down(found.name)
 
 
 @pytest.fixture(scope="module")

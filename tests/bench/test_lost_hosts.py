@@ -93,7 +93,7 @@ def topology(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topology]:
 
     asyncio.run(prepare())
     yield found
-    bench.down(found)
+    bench.down(found.name)
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ Inject = Callable[..., Coroutine[Any, Any, Any]]
 def topology(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topology]:
     found = bare_hosts.up(tmp_path_factory.mktemp("inventories"))
     yield found
-    bench.down(found)
+    bench.down(found.name)
 
 
 @pytest.fixture

@@ -53,7 +53,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
 
     root = read("root")
     topology = load(directory)
-    bench.down(topology)
+    bench.down(topology.name)
     bench.up(topology)
     script = f"""set -e
     useradd -m -s /bin/bash -G sudo {USER}
@@ -61,7 +61,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     cp -r /root/.ssh /home/{USER}/ && chown -R {USER}: /home/{USER}/.ssh"""
     subprocess.run([*ssh_command(root), script], input=f"{USER}:{PASSWORD}\n", text=True, check=True, timeout=60)
     yield read(USER)
-    bench.down(topology)
+    bench.down(topology.name)
 
 
 @contextlib.asynccontextmanager

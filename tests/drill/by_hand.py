@@ -109,7 +109,7 @@ def up(folder: Path) -> Topology:
     directory.mkdir()
     (directory / "hosts.yml").write_text(inventory(str(paths.cache() / "bench" / "id_ed25519"), approval=True))
     topology = load(directory)
-    bench.down(topology)
+    bench.down(topology.name)
     bench.up(topology, progress=print)
     archive = paths.cache() / "archives" / f"apache-artemis-{VERSION}-bin.tar.gz"
 

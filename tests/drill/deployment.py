@@ -26,7 +26,7 @@ def deployed(name: str, **variables: object) -> Iterator[Topology]:
         run(found, "site", **variables)
         yield found
     finally:
-        bench.down(found)
+        bench.down(found.name)
 
 
 def run(topology: Topology, playbook: str, **variables: object) -> str:

@@ -65,7 +65,7 @@ def shop(tmp_path: Path) -> Iterator[Topology]:
         install(topology)
         yield topology
     finally:
-        bench.down(topology)
+        bench.down(topology.name)
 
 
 def play(topology: Topology, playbook: str, *options: str) -> None:

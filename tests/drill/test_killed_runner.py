@@ -165,7 +165,7 @@ def test_nothing_is_left_elsewhere(name: str, tmp_path: Path) -> None:
                 intents = hurt_and_die(found, hurt, step, run_dir)
                 on_hosts_of(found, functools.partial(whole, intents=intents))
     finally:
-        bench.down(found)
+        bench.down(found.name)
 
 
 @pytest.mark.long

@@ -71,7 +71,7 @@ def left(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         until(lambda: pair.active in serving(pair, topology)[1], TAKEN_OVER_S)
         yield pair, topology
     finally:
-        bench.down(topology)
+        bench.down(topology.name)
 
 
 def serving(pair: Pair, topology: Topology) -> tuple[str, str]:

@@ -55,7 +55,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topology]:
         run(topology, "site")
         yield topology
     finally:
-        bench.down(topology)
+        bench.down(topology.name)
 
 
 def test_a_slave_that_has_waited_eleven_minutes_takes_over(pairs: Topology) -> None:

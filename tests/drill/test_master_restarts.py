@@ -30,7 +30,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topology]:
         run(topology, "site")
         yield topology
     finally:
-        bench.down(topology)
+        bench.down(topology.name)
 
 
 def test_the_master_restarts_alone_and_with_its_backup_three_times(cluster: Topology) -> None:

@@ -32,7 +32,7 @@ def shared_store() -> Iterator[Topology]:
     found = fresh("artemis_shared_store")
     run_playbook(found, "site", Progress(Console()), ["-e", "artemis_version=2.44.0"])
     yield found
-    bench.down(found)
+    bench.down(found.name)
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def peers() -> Iterator[Topology]:
     found = fresh("artemis_peers")
     run_playbook(found, "site", Progress(Console()))
     yield found
-    bench.down(found)
+    bench.down(found.name)
 
 
 def drill(name: str, topology: Topology, runs: Path) -> dict[str, Any]:

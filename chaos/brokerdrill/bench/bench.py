@@ -106,15 +106,15 @@ def up(
         return status_rows(client, topology, wanted)
 
 
-def down(topology: Topology, progress: Progress = _quiet) -> int:
-    """Remove the hosts of `topology`, their network and their keys; return how many hosts there were.
+def down(topology: str, progress: Progress = _quiet) -> int:
+    """Remove the hosts of the topology of that name, their network and their keys; return how many hosts there were.
 
-    Without an engine there is nothing to remove, and none is started.
+    Its inventory may be gone. Without an engine there is nothing to remove, and none is started.
     """
     found = engine.find()
-    with _locked(topology.name):
-        count = _remove(found, topology.name, progress) if found is not None else 0
-        forget_hosts(topology.name)
+    with _locked(topology):
+        count = _remove(found, topology, progress) if found is not None else 0
+        forget_hosts(topology)
         return count
 
 
@@ -133,19 +133,18 @@ def _remove(found: Engine, topology: str, progress: Progress) -> int:
 
 def down_all(progress: Progress = _quiet) -> int:
     """Remove every bench host of this checkout, and its networks, whatever the topology; return how many there were."""
+    return sum(down(name, progress) for name in standing(str(paths.ROOT)))
+
+
+def standing(checkout: str | None = None) -> list[str]:
+    """Return the names of the topologies that have hosts on this machine, or of those that have some of `checkout`."""
     found = engine.find()
     if found is None:
-        return 0
+        return []
     with _talking(found) as client:
-        names = {
-            c.labels[LABEL] for c in containers_of(client, None) if c.labels.get(LABEL_CHECKOUT) == str(paths.ROOT)
-        }
-    count = 0
-    for name in sorted(names):
-        with _locked(name):
-            count += _remove(found, name, progress)
-            forget_hosts(name)
-    return count
+        return sorted(
+            {c.labels[LABEL] for c in containers_of(client, None) if checkout in (None, c.labels.get(LABEL_CHECKOUT))}
+        )
 
 
 def status(topology: Topology) -> list[dict[str, Any]]:

@@ -126,7 +126,7 @@ class Deployments:
             if self._bench_hosts:
                 from brokerdrill.bench import bench
 
-                bench.down(topology, progress.step)
+                bench.down(topology.name, progress.step)
             elif changed:
                 self._deploy(topology, {}, REDEPLOY, progress)
         self._file.unlink(missing_ok=True)

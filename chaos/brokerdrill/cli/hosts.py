@@ -41,7 +41,7 @@ def bench_down(
     topology: Annotated[str | None, typer.Argument(autocompletion=topology_names)] = None,
     everything: Annotated[bool, typer.Option("--all", help="The hosts of every topology of this checkout.")] = False,
 ) -> None:
-    """Remove the hosts of TOPOLOGY."""
+    """Remove the hosts of TOPOLOGY, also where its inventory is gone."""
     from brokerdrill.bench import bench
     from brokerdrill.inventory.topology import find_topology
 
@@ -51,7 +51,8 @@ def bench_down(
         if topology is None:
             bench.down_all(progress.step)
         else:
-            bench.down(find_topology(topology), progress.step)
+            there = topology in bench.standing()
+            bench.down(topology if there else find_topology(topology).name, progress.step)
 
 
 @bench_app.command("status")
