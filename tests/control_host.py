@@ -16,8 +16,9 @@ PYTHONPATH={home}/chaos:{home}/site exec python3 -m brokerdrill "$@"
 
 
 def project(home: str, without: Sequence[str], files: Mapping[str, tuple[str, int]]) -> bytes:
-    """Return a tar archive of this checkout, its Python packages but those that begin with one of `without`, the
-    command `brokerdrill` for the folder `home`, and `files`: text and mode by path."""
+    """Return a tar archive of this checkout, its Python packages but what begins with one of `without` (below
+    site-packages), the command `brokerdrill` for the folder `home`, and `files`: text and mode by path."""
+    left_out = tuple(f"site/{name}" for name in without)
     buffer = io.BytesIO()
     listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     tracked = subprocess.run(listed, cwd=paths.ROOT, capture_output=True, text=True, check=True).stdout.split()
@@ -26,9 +27,7 @@ def project(home: str, without: Sequence[str], files: Mapping[str, tuple[str, in
         for name in tracked:
             if (paths.ROOT / name).exists():
                 archive.add(paths.ROOT / name, name)
-        for path in site.iterdir():
-            if not path.name.startswith(tuple(without)):
-                archive.add(path, f"site/{path.name}")
+        archive.add(site, "site", filter=lambda entry: None if entry.name.startswith(left_out) else entry)
         for name, (text, mode) in {"brokerdrill": (PROGRAM.format(home=home), 0o755), **files}.items():
             entry = tarfile.TarInfo(name)
             entry.size, entry.mode = len(text.encode()), mode

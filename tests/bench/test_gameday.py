@@ -24,7 +24,7 @@ HOME = "/opt/project"
 DATA = "/var/lib/brokerdrill-gameday"
 DEADLINE_S = 180
 # Of the environment what a game day needs that holds no drill; the whole would be gigabytes.
-LEFT_OUT = ("pyspark", "ansible_collections", "jpype", "mypy", "duckdb", "molecule", "ansiblelint", "ruff")
+LEFT_OUT = ("pyspark/jars", "ansible_collections", "jpype", "mypy", "duckdb", "molecule", "ansiblelint", "ruff")
 # Where the game day asks Ansible what is deployed, it waits until it is killed.
 WAITS = """#!/bin/sh
 exec sleep 600
