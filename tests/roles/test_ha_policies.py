@@ -178,6 +178,15 @@ def test_jgroups_asks_every_member(render: Render) -> None:
     assert stack.find(f"{names}TCPPING").get("initial_hosts") == "172.30.16.21[7800],172.30.16.22[7800]"
 
 
+@pytest.mark.parametrize(("discovery", "said"), [("static", False), ("udp", True), ("jgroups", True)])
+def test_discovery_is_switched_on_where_there_are_groups(render: Render, discovery: str, said: bool) -> None:
+    """Artemis 2.57.0 does not start with groups and without it (AMQ229262, seen with that version's server)."""
+    found = render("artemis", "artemis1", {"options": "java.options.j2"}, artemis_discovery=discovery)["files"][
+        "options"
+    ]
+    assert ("-Dartemis.discovery.enabled=true" in found.splitlines()) is said
+
+
 def test_every_version_is_held_against_its_own_schema() -> None:
     assert set(ARCHIVES) == {"2.56.0", "2.44.0"}
     assert ARCHIVES["2.44.0"]["coordinate"].startswith("org.apache.activemq:")

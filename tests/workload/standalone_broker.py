@@ -24,7 +24,7 @@ USER = "drill"
 QUEUES = ("drill.q0", "drill.q1")
 # What a JVM of a test does is soon compiled well enough.
 SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-JAVA_ARGS = f"-Xms64m -Xmx256m {SHORT_LIVED} -XX:-UsePerfData -Dlog4j2.disableJmx=true"
+JAVA_ARGS = f"-Xms64m -Xmx256m {SHORT_LIVED} -XX:-UsePerfData -Dlog4j2.disableJmx=true -Dartemis.discovery.enabled=true"
 # What the broker's own profile would add for its console.
 CONSOLE_ARGS = (
     "-Dhawtio.realm=activemq -Dhawtio.roles=amq -Djolokia.policyLocation=classpath:jolokia-access.xml "
