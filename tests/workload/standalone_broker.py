@@ -34,7 +34,10 @@ START_DEADLINE_S = 90
 
 
 def archive() -> Path:
-    """The distribution in the controller's cache; Maven fetches it where it is not there yet."""
+    """The distribution that ARTEMIS_ARCHIVE names, for another version; else the one in the controller's cache, where
+    Maven puts it if it is not there yet."""
+    if given := os.environ.get("ARTEMIS_ARCHIVE"):
+        return Path(given)
     for folder in ("archives", "downloads"):
         path = paths.cache() / folder / ARCHIVE
         if path.is_file():
@@ -47,10 +50,11 @@ def archive() -> Path:
 
 
 def unpack(into: Path) -> Path:
-    """Unpack the distribution and return its home."""
+    """Unpack the distribution into the folder `into`, which holds nothing yet, and return its home."""
     into.mkdir(parents=True, exist_ok=True)
     unpack_archive(archive(), into)
-    return into / f"apache-artemis-{VERSION}"
+    (home,) = into.iterdir()
+    return home
 
 
 class Broker:
