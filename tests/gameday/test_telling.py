@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from brokerdrill.gameday.exposition import exposition, write_metrics
+from brokerdrill.base.exposition import write
+from brokerdrill.gameday.exposition import exposition
 from brokerdrill.gameday.history import EXPECTED, MISSED, REFUSED, RUNNING, UNEXPECTED, Day, Held
 from brokerdrill.gameday.model import GameDay
 from brokerdrill.gameday.notify import beat, notify
@@ -147,7 +148,7 @@ def test_metrics_say_when_one_was_last_held_and_as_expected(tmp_path: Path) -> N
     good = Day("a", "2026-11-23T08:00:00+00:00", EXPECTED, "2026-11-23T08:10:00+00:00")
     bad = Day("b", "2026-11-24T08:00:00+00:00", UNEXPECTED, "2026-11-24T08:05:00+00:00")
     none = Day("c", "2026-11-25T08:00:00+00:00", REFUSED, "2026-11-25T08:00:01+00:00")
-    write_metrics(tmp_path / "weekly.prom", "weekly", [good, bad, none])
+    write(tmp_path / "weekly.prom", exposition("weekly", [good, bad, none]))
     assert stat.S_IMODE((tmp_path / "weekly.prom").stat().st_mode) == 0o644
     families = {
         sample.name + (f"/{sample.labels['state']}" if "state" in sample.labels else ""): sample.value
@@ -161,7 +162,7 @@ def test_metrics_say_when_one_was_last_held_and_as_expected(tmp_path: Path) -> N
     assert families["brokerdrill_gameday_state/refused"] == 1
     assert sum(value for name, value in families.items() if "/" in name) == 1
     # Before the first one.
-    assert 'last_success_timestamp_seconds{gameday="weekly"} 0' in exposition("weekly", [])
+    assert times.format("last_success") + '{gameday="weekly"} 0' in exposition("weekly", [])
 
 
 def test_mail() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -21,17 +22,24 @@ app = typer.Typer()
 def audit(
     inventory: TopologyArgument,
     days: Annotated[int, typer.Option(min=0, help="How long certificates are to last from now.")] = 30,
+    metrics: Annotated[
+        Path | None, typer.Option(help="A file for a node exporter's textfile collector, written anew.")
+    ] = None,
     as_json: ListJsonOption = False,
 ) -> None:
     """Say what each host shows to others: plain text, open ports, certificates that end, secrets that all may read; 0
     nothing, 1 something, 3 some host cannot be asked. Changes nothing."""
+    from brokerdrill.base.exposition import write
     from brokerdrill.inventory.topology import find_topology
     from brokerdrill.runner.audit import audit as look
+    from brokerdrill.runner.audit_metrics import exposition
     from brokerdrill.runner.recording import run_async
 
-    found = find_topology(inventory)
+    found, now_s = find_topology(inventory), time.time()
     with Progress(Console(stderr=True)) as progress:
-        looked = run_async(look(found, days, time.time(), progress), console, "nothing was changed")
+        looked = run_async(look(found, days, now_s, progress), console, "nothing was changed")
+    if metrics:
+        write(metrics, exposition(found.name, looked, now_s))
     if as_json:
         print_json(hosts=[asdict(one) for one in looked])
     else:

@@ -17,10 +17,11 @@ from rich.console import Console
 
 from brokerdrill.base import json_lines
 from brokerdrill.base.errors import BrokerdrillError, InfrastructureError, UsageError
+from brokerdrill.base.exposition import write
 from brokerdrill.base.locks import held
 from brokerdrill.base.progress import Progress
 from brokerdrill.gameday import history, pages, windows
-from brokerdrill.gameday.exposition import write_metrics
+from brokerdrill.gameday.exposition import exposition
 from brokerdrill.gameday.guards import Watching, steady
 from brokerdrill.gameday.history import Day, GameDayLog
 from brokerdrill.gameday.model import GameDay, load_gameday
@@ -213,7 +214,7 @@ def _measured(loaded: Loaded, found: Sequence[Day]) -> str | None:
     """Write the metrics of the days where the plan says to which file; return what did not work."""
     try:
         if loaded.plan.metrics_file:
-            write_metrics(loaded.plan.metrics_file, loaded.name, found)
+            write(loaded.plan.metrics_file, exposition(loaded.name, found))
     except InfrastructureError as error:
         return f"no metrics: {error}"
     return None

@@ -46,24 +46,44 @@ def listening() -> list[dict[str, Any]]:
     return found
 
 
-def certificate(address: str, port: int, authority: str) -> dict[str, Any]:
+def certificate(address: str, port: int, authority: str, bundle: str = "") -> dict[str, Any]:
     """Return when the certificate that is served there ends, and the authority's; or why it cannot be trusted
-    (`distrusted`), or seen at all (`unseen`)."""
+    (`distrusted`), or seen at all (`unseen`). Where nobody listens, as at a passive broker, what `bundle` would serve
+    is looked at in its place, and `unserved` says why."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
+    unserved = {}
     try:
         context.load_verify_locations(authority)
         ends = [str(one["notAfter"]) for one in context.get_ca_certs()]
-        with (
-            socket.create_connection((address, port), timeout=TIMEOUT_S) as plain,
-            context.wrap_socket(plain) as served,
-        ):
-            peer = served.getpeercert() or {}
-        return {"ends": peer["notAfter"], "authority_ends": min(ends, key=ssl.cert_time_to_seconds)}
+        try:
+            with (
+                socket.create_connection((address, port), timeout=TIMEOUT_S) as plain,
+                context.wrap_socket(plain) as served,
+            ):
+                peer = served.getpeercert() or {}
+        except ConnectionRefusedError as error:
+            unserved = {"unserved": str(error)}
+            peer = would_serve(context, bundle)
+        return {"ends": peer["notAfter"], "authority_ends": min(ends, key=ssl.cert_time_to_seconds), **unserved}
     except ssl.SSLCertVerificationError as error:
-        return {"distrusted": error.verify_message}
+        return {"distrusted": error.verify_message, **unserved}
     except (OSError, KeyError, ValueError) as error:
-        return {"unseen": str(error) or type(error).__name__}
+        return {"unseen": unserved.get("unserved") or str(error) or type(error).__name__}
+
+
+def would_serve(context: ssl.SSLContext, bundle: str) -> dict[str, Any]:
+    """Return the certificate that a peer with `context` would see of a server with the files in `bundle`: both are
+    here, and speak in memory. Raises OSError, as a connection would."""
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(bundle)
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    peer = context.wrap_bio(to_client, to_server)
+    turns = peer, server.wrap_bio(to_server, to_client, server_side=True)
+    for side in turns * 2:
+        with contextlib.suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+    return peer.getpeercert() or {}
 
 
 def readable(descriptor: dict[str, Any]) -> list[str]:
@@ -83,6 +103,10 @@ def _reaches_all(path: Path) -> bool:
     return bool(path.stat().st_mode & OPEN_TO_ALL) and all(one.stat().st_mode & 0o001 for one in path.parents)
 
 
+def _certificate(listener: dict[str, Any], tls: dict[str, Any]) -> dict[str, Any]:
+    return certificate(listener["address"], listener["port"], tls["ca"], tls.get("bundle") or "")
+
+
 def exposed(folder: Path) -> dict[str, Any]:
     """Return all of it for the descriptors in `folder`."""
     instances = []
@@ -90,10 +114,9 @@ def exposed(folder: Path) -> dict[str, Any]:
         descriptor = json.loads(path.read_text(encoding="utf-8"))
         if "product" not in descriptor:
             continue  # credentials lie there, too
-        authority = (descriptor.get("tls") or {}).get("ca")
+        tls = descriptor.get("tls") or {}
         listeners = [
-            one
-            | ({"certificate": certificate(one["address"], one["port"], authority)} if one["tls"] and authority else {})
+            one | ({"certificate": _certificate(one, tls)} if one["tls"] and tls.get("ca") else {})
             for one in descriptor.get("listeners", [])
         ]
         kept = {name: descriptor.get(name) for name in ("product", "instance", "unit")}

@@ -10,7 +10,7 @@ import asyncio
 import ipaddress
 import json
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,13 +29,27 @@ DAY_S = 86400
 TIMEOUT_S = 120
 
 
+@dataclass(frozen=True)
+class Certificate:
+    """What a listener serves: whether its peers would trust it, and when it and its authority end (Unix time, in
+    seconds; None where the peers' distrust is all that is known)."""
+
+    instance: str
+    listener: str
+    trusted: bool
+    ends_s: float | None = None
+    authority_ends_s: float | None = None
+
+
 @dataclass
 class Audited:
-    """A host: what was found, what could not be seen, and why it could not be asked at all ("" where it could)."""
+    """A host: what was found, what could not be seen, which certificates were, and why it could not be asked at all
+    ("" where it could)."""
 
     host: str
     findings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    certificates: list[Certificate] = field(default_factory=list)
     away: str = ""
 
     @property
@@ -68,7 +82,16 @@ def judged(
             where = f"{who}: listener {listener['name']} ({listener['address']}:{listener['port']})"
             if not listener["tls"] and not _inside(listener["address"]):
                 one.findings.append(f"{where} speaks {listener['protocol']} in plain text")
-            _certificate(one, where, listener.get("certificate"), days, now_s)
+            if (seen := listener.get("certificate")) and "unseen" in seen:
+                one.notes.append(f"{where}: its certificate was not seen: {seen['unseen']}")
+            elif seen:
+                certificate = _certificate(instance["instance"], listener["name"], seen)
+                one.certificates.append(certificate)
+                one.findings += [f"{where}: {what}" for what in _unfit(certificate, seen, days, now_s)]
+                if "unserved" in seen:
+                    one.notes.append(
+                        f"{where}: nobody listens, its certificate was read from its file: {seen['unserved']}"
+                    )
         one.findings += [f"{who}: every user of the host may read {path}" for path in instance["readable"]]
         if files := newer.get(instance["instance"]):
             one.notes.append(restarts.sentence(who, list(files)))
@@ -82,18 +105,23 @@ def judged(
     return one
 
 
-def _certificate(one: Audited, where: str, seen: Mapping[str, Any] | None, days: int, now_s: float) -> None:
-    if seen is None:
-        return
+def _certificate(instance: str, listener: str, seen: Mapping[str, Any]) -> Certificate:
     if "distrusted" in seen:
-        one.findings.append(f"{where}: its certificate is not one that its peers trust: {seen['distrusted']}")
-    elif "unseen" in seen:
-        one.notes.append(f"{where}: its certificate was not seen: {seen['unseen']}")
-    else:
-        for whose, ends in (("its certificate", seen["ends"]), ("its authority", seen["authority_ends"])):
-            left = int((ssl.cert_time_to_seconds(ends) - now_s) // DAY_S)
-            if left < days:
-                one.findings.append(f"{where}: {whose} ends in {left} days ({ends})")
+        return Certificate(instance, listener, trusted=False)
+    ends_s, authority_ends_s = (float(ssl.cert_time_to_seconds(seen[one])) for one in ("ends", "authority_ends"))
+    return Certificate(instance, listener, True, ends_s, authority_ends_s)
+
+
+def _unfit(one: Certificate, seen: Mapping[str, Any], days: int, now_s: float) -> Iterator[str]:
+    """What is wrong with a certificate that is to last `days` from `now_s`."""
+    if not one.trusted:
+        yield f"its certificate is not one that its peers trust: {seen['distrusted']}"
+    for whose, ends_s, name in (
+        ("certificate", one.ends_s, "ends"),
+        ("authority", one.authority_ends_s, "authority_ends"),
+    ):
+        if ends_s is not None and (left := int((ends_s - now_s) // DAY_S)) < days:
+            yield f"its {whose} ends in {left} days ({seen[name]})"
 
 
 def _inside(address: str) -> bool:

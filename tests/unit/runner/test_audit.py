@@ -21,10 +21,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from prometheus_client.parser import text_string_to_metric_families
 
+from brokerdrill.base.exposition import write
 from brokerdrill.hosts import exposed
 from brokerdrill.products.health import restarts
 from brokerdrill.runner.audit import Audited, judged
+from brokerdrill.runner.audit_metrics import exposition
 
 NOW = datetime.datetime(2026, 11, 29, 12, tzinfo=datetime.UTC)
 DAY = datetime.timedelta(days=1)
@@ -131,6 +134,28 @@ def test_who_does_not_answer_is_not_seen(folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     assert "refused" in exposed.certificate("127.0.0.1", port, str(made(folder, "a", NOW)))["unseen"]
+
+
+def test_where_nobody_listens_its_file_is_looked_at_as_a_peer_would(folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    later = datetime.datetime.now(datetime.UTC).replace(microsecond=0) + 20 * DAY
+    authority, other = made(folder, "a", later), made(folder, "other", later)
+    bundle = str(folder / "a.bundle.pem")
+    seen = exposed.certificate("127.0.0.1", port, str(authority), bundle)
+    assert ssl.cert_time_to_seconds(seen["ends"]) == later.timestamp()
+    assert "refused" in seen["unserved"]
+    strange = exposed.certificate("127.0.0.1", port, str(other), bundle)
+    assert "self-signed" in strange["distrusted"] and "refused" in strange["unserved"]
+    (folder / "a.bundle.pem").write_text("no certificate")
+    assert "refused" in exposed.certificate("127.0.0.1", port, str(authority), bundle)["unseen"]
+    descriptor(folder, port, other)
+    made(folder, "other", later)
+    (instance,) = (said := said_by_the_host(folder / "descriptors"))["instances"]
+    assert "unserved" in instance["listeners"][0]["certificate"]
+    looked = judged("h", said, {}, 30, datetime.datetime.now().timestamp(), False)
+    assert any("ends in 19 days" in line for line in looked.findings)
+    assert any("nobody listens, its certificate was read from its file" in line for line in looked.notes)
 
 
 def test_secrets_that_every_user_may_read_are_named(folder: Path) -> None:
@@ -240,3 +265,37 @@ def test_the_start_of_a_process_is_known_to_within_a_second(monkeypatch: pytest.
     finally:
         process.kill()
         process.wait()
+
+
+def test_metrics_say_when_certificates_end_and_whom_nobody_trusts(tmp_path: Path) -> None:
+    ends = NOW + 20 * DAY
+    said = {"ends": f"{ends:%b %d %H:%M:%S %Y} GMT", "authority_ends": f"{NOW + 900 * DAY:%b %d %H:%M:%S %Y} GMT"}
+    listeners = [
+        {"name": name, "address": "10.0.0.1", "port": port, "protocol": "core", "tls": True, "certificate": seen}
+        for port, (name, seen) in enumerate(
+            (("core", said), ("old", {"distrusted": "it has ended"}), ("silent", {"unseen": "refused"}))
+        )
+    ]
+    instance = {"product": "artemis", "instance": 'a"1', "unit": "a.service", "listeners": listeners, "readable": []}
+    looked = judged("one", {"instances": [instance], "listening": []}, {}, 30, NOW.timestamp(), False)
+    assert looked.findings == [
+        f'artemis a"1: listener core (10.0.0.1:0): its certificate ends in 20 days ({said["ends"]})',
+        'artemis a"1: listener old (10.0.0.1:1): its certificate is not one that its peers trust: it has ended',
+    ]
+    assert looked.notes == ['artemis a"1: listener silent (10.0.0.1:2): its certificate was not seen: refused']
+    write(tmp_path / "audit.prom", exposition("orders", [looked, Audited("two", away="no SSH")], NOW.timestamp()))
+    samples = {
+        (sample.name.removeprefix("brokerdrill_audit_"), *list(sample.labels.values())[1:]): sample.value
+        for family in text_string_to_metric_families((tmp_path / "audit.prom").read_text())
+        for sample in family.samples
+    }
+    assert samples == {
+        ("last_timestamp_seconds",): NOW.timestamp(),
+        ("host_asked", "one"): 1,
+        ("host_asked", "two"): 0,
+        ("findings", "one"): 2,
+        ("certificate_trusted", "one", 'a"1', "core"): 1,
+        ("certificate_trusted", "one", 'a"1', "old"): 0,
+        ("certificate_end_timestamp_seconds", "one", 'a"1', "core", "certificate"): ends.timestamp(),
+        ("certificate_end_timestamp_seconds", "one", 'a"1', "core", "authority"): (NOW + 900 * DAY).timestamp(),
+    }
