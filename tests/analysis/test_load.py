@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from brokerdrill.analysis.analyze import analyze, analyze_with_series
+from brokerdrill.analysis.reading.details import detail_problem
 from brokerdrill.analysis.verdict import exit_status
 from brokerdrill.base.errors import UsageError
 from brokerdrill.ledger.contract import EVENT_COLUMNS, OP_COLUMNS, Clock, PromiseSpec, RunInfo
@@ -169,6 +170,10 @@ BAD: dict[str, tuple[Callable[[Path], None], str]] = {
     "unknown_kind": (events_are(LOAD, {**LOAD, "kind": "party"}), "events/runner.jsonl, line 2: kind has the unknown"),
     "unknown_role": (events_are({**LOAD, "kind": "role", "value": "king"}), "line 1: value of a role event is 'king'"),
     "map_is_no_map": (events_are({**LOAD, "detail": "text"}), "line 1: detail is of a wrong type"),
+    "measure_is_no_number": (
+        events_are({**LOAD, "kind": "fault", "detail": {"ttl_s": "soon"}}),
+        "line 1: ttl_s in detail is 'soon', no number of seconds",
+    ),
     "newer_schema": (run_says(schema_version=2), "run.json: schema_version 2 is newer than 1"),
     "no_schema": (run_says(schema_version=None), "run.json: schema_version is missing"),
     "unknown_run_outcome": (run_says(outcome="fine"), "run.json: outcome is 'fine'"),
@@ -214,6 +219,30 @@ def test_bad_input_is_named(refused: dict[str, dict[str, Any]], name: str) -> No
     assert BAD[name][1] in told["error"]
     assert "\n" not in told["error"]
     assert told["verdict"] == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("kind", "detail", "wrong"),
+    [
+        *(("fault", {"ttl_s": text}, True) for text in ("soon", "inf", "nan", "-1", "")),
+        *(("fault", {"ttl_s": text}, False) for text in ("2", "0.5", "60")),
+        ("fault", {"from_ns": "soon"}, False),
+        *(("log read", {name: "?"}, True) for name in ("from_ns", "until_ns", "lost", "boots")),
+        *(("log read", of, False) for of in ({}, {"from_ns": "0", "until_ns": "9", "lost": "0", "instances": "a"})),
+        *(("polls", {"gaps": text}, True) for text in ("1", "1-", "-5-7", "1-2,3-4", "1-x")),
+        *(("polls", {"gaps": text}, False) for text in ("", "1-2", "1-2, 3-4")),
+        ("polls", {"gaps": None}, False),
+        ("met", {"packets": "1.5"}, True),
+        ("met", {"packets": "12", "fault_id": "x"}, False),
+        ("clock", {"offset_ns": "-12"}, False),
+        ("clock", {"uncertainty_ns": "?"}, True),
+        ("piece", {"bytes": "many"}, True),
+        ("pressure", {"stalled_ns": "long"}, True),
+    ],
+)
+def test_what_is_measured_are_numbers(kind: str, detail: dict[str, str | None], wrong: bool) -> None:
+    event = {"kind": "note", "name": kind, "detail": detail} if kind == "log read" else {"kind": kind, "detail": detail}
+    assert bool(detail_problem({"name": None, **event})) == wrong
 
 
 def test_the_other_runs_are_judged_all_the_same(refused: dict[str, dict[str, Any]]) -> None:

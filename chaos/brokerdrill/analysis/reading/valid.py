@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from brokerdrill.analysis.columns import ARROW
+from brokerdrill.analysis.reading.details import detail_problem
 from brokerdrill.analysis.reading.rows import CheckedRows, Piece, Problem
 from brokerdrill.ledger.contract import ALERT_VALUES, OP_COLUMNS, PHASE_VALUES, POOL_VALUES, ROLES, Column
 
@@ -209,6 +210,8 @@ def row_problem(row: Mapping[str, Any], columns: Sequence[Column], run_id: str) 
         if values is not None and row["value"] not in values:
             value = "null" if row["value"] is None else row["value"]
             return f"value of a {row['kind']} event is '{value}', unknown"
+        if problem := detail_problem(row):
+            return problem
     if row["run_id"] != run_id:
         return f"run_id is '{row['run_id']}', but run.json's is '{run_id}'"
     return None
