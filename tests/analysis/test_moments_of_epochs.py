@@ -96,7 +96,7 @@ def test_a_process_that_is_halted_is_not_active(
     name: str, instance: str | None, at: int, healed_at: int | None, expected: list[tuple[int, int, bool]]
 ) -> None:
     epochs = epoch("a", 100, 2, 200, 2), epoch("b", 150, 2, 250, 2)
-    fault = Fault(0, name, instance, None, "s", at, 2, healed_at)
+    fault = Fault(0, name, instance, None, "s", at, 2, healed_at, healed_u=2)
     assert [(one.start, one.end, one.certain) for one in overlaps(epochs, [fault])] == expected
 
 

@@ -56,7 +56,7 @@ def _concerns(fault: Fault, event: Event, within: Collection[str]) -> bool:
     return (
         (fault.instance in within or (fault.instance is None and fault.target == event.target))
         and fault.at - fault.u <= event.at + event.u
-        and (fault.healed_at is None or event.at - event.u <= fault.healed_at)
+        and (fault.healed_at is None or event.at - event.u <= fault.healed_at + fault.healed_u)
     )
 
 

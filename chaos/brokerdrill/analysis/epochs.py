@@ -117,7 +117,6 @@ def active_times(
     epoch: Epoch, halting: Sequence[Fault], blind: Sequence[Unwatched], certain: bool
 ) -> list[tuple[int, int]]:
     """Return the times of an epoch in which its instance was active for certain, or may have been."""
-    sign = 1 if certain else -1
     surely = (epoch.start + epoch.start_u, epoch.end - epoch.end_u)
     over = [(one.start, one.end) for one in blind if certain and one.instance == epoch.instance]
     for fault in halting:
@@ -127,9 +126,19 @@ def active_times(
             and fault.instance == epoch.instance
             and epoch.start - epoch.start_u <= fault.at + fault.u
         ):
-            begin = fault.at - sign * fault.u
-            over.append((begin, NEVER if fault.healed_at is None else fault.healed_at + sign * fault.u))
+            over.append(halted(fault, perhaps=certain))
     return without(surely if certain else (epoch.earliest, epoch.latest), over)
+
+
+def halted(fault: Fault, *, perhaps: bool) -> tuple[int, int]:
+    """Return from when to when a fault that halts a process did so for certain, or `perhaps`: its begin is as uncertain
+    as it is, its end as its heal. Where its host healed it, and it is not said after how long, that may have been at
+    any time since."""
+    sign = 1 if perhaps else -1
+    if fault.healed_at is None:
+        return fault.at - sign * fault.u, NEVER
+    until = fault.at if fault.vague and not perhaps else fault.healed_at + sign * fault.healed_u
+    return fault.at - sign * fault.u, until
 
 
 def takeovers(epoch: Sequence[Epoch]) -> tuple[Takeover, ...]:

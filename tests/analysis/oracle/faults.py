@@ -42,6 +42,12 @@ def healed_by_itself(facts: Facts, fault: Row) -> bool:
     return first is not None and detail(first, "by") == "time-to-live" and detail(fault, "ttl_s") is None
 
 
+def heal_uncertainty(facts: Facts, fault: Row) -> int:
+    """How uncertain that is."""
+    first = first_heal(facts, fault)
+    return 0 if first is None else int(first["uncertainty_ns"])
+
+
 def hits_on_active(facts: Facts) -> list[tuple[Row, Epoch]]:
     """ "each fault on an instance that is active", with the epoch that it hit."""
     hits = []

@@ -8,7 +8,7 @@ from itertools import combinations, pairwise
 from brokerdrill.ledger.contract import PromiseSpec
 from tests.analysis.oracle.epochs import Epoch
 from tests.analysis.oracle.facts import Facts, between, load_phases, store_of
-from tests.analysis.oracle.faults import healed_at
+from tests.analysis.oracle.faults import heal_uncertainty, healed_at, healed_by_itself
 from tests.analysis.oracle.logs import log_tells_all
 from tests.analysis.oracle.rows import NEVER, Row, detail, ended, entry
 
@@ -84,8 +84,12 @@ def active(facts: Facts, epoch: Epoch, at: float, sign: int) -> bool:
     # "while a kill, a stop or a pause on it is in effect an instance is not active"
     for fault in facts.events:
         if fault["kind"] == "fault" and fault.get("name") in ("kill", "stop", "pause"):
+            # "give or take the fault's uncertainty at its begin, and its heal's at its end"
             heal, off = healed_at(facts, fault), sign * fault["uncertainty_ns"]
-            halted = fault["t_ns"] - off <= at and (heal is None or at <= heal + off)
+            late = sign * heal_uncertainty(facts, fault)
+            if sign < 0 and healed_by_itself(facts, fault):
+                heal, late = fault["t_ns"], 0
+            halted = fault["t_ns"] - off <= at and (heal is None or at <= heal + late)
             # "an epoch that began after it is of a process that was started anew"
             anew = epoch.begin - epoch.begin_uncertainty > fault["t_ns"] + fault["uncertainty_ns"]
             if halted and not anew and fault.get("instance") == epoch.instance:
@@ -108,10 +112,14 @@ def changes(facts: Facts) -> list[float]:
         | {time for _, *span in not_watched(facts) for time in span}
         | {time for epoch in facts.epochs for time in (epoch.earliest, epoch.latest) if abs(time) < NEVER}
         | {
-            time + sign * fault["uncertainty_ns"]
+            time + sign * off
             for fault in facts.events
             if fault["kind"] == "fault"
-            for time in (fault["t_ns"], healed_at(facts, fault))
+            for time, off in (
+                (fault["t_ns"], fault["uncertainty_ns"]),
+                (fault["t_ns"], 0),
+                (healed_at(facts, fault), heal_uncertainty(facts, fault)),
+            )
             if time is not None
             for sign in (1, -1)
         }
@@ -166,13 +174,15 @@ def unseen_beside_another(facts: Facts, instance: str, begin: int, end: int) -> 
         for epoch in others
     ):
         return False
-    # "a process that a fault has halted serves nobody": it was halted at each moment
-    halts = [
-        (fault["t_ns"], healed_at(facts, fault))
-        for fault in facts.events
-        if fault["kind"] == "fault" and fault.get("instance") == instance
-        if fault.get("name") in ("kill", "stop", "pause")
-    ]
+    # "a process that a fault has halted serves nobody": it was halted, for certain, at each moment
+    halts = []
+    for fault in facts.events:
+        if fault["kind"] != "fault" or fault.get("instance") != instance or healed_by_itself(facts, fault):
+            continue
+        if fault.get("name") in ("kill", "stop", "pause"):
+            heal = healed_at(facts, fault)
+            until = None if heal is None else heal - heal_uncertainty(facts, fault)
+            halts.append((fault["t_ns"] + fault["uncertainty_ns"], until))
     moments = {begin, end, *(at for halt in halts for at in halt if at is not None and begin < at < end)}
     middles = [(sooner + later) / 2 for sooner, later in pairwise(sorted(moments))]
     if all(any(since <= at and (heal is None or at <= heal) for since, heal in halts) for at in middles):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from brokerdrill.ledger.contract import PromiseSpec
 from tests.analysis.oracle.facts import Facts, load_phases, phase
-from tests.analysis.oracle.faults import healed_at
+from tests.analysis.oracle.faults import heal_uncertainty, healed_at
 from tests.analysis.oracle.logs import log_tells_all, logs_read, read_with
 from tests.analysis.oracle.rows import NEVER, Row, detail, entry
 
@@ -84,7 +84,8 @@ def by_fault(facts: Facts, one: Row, within: set[str], faults: Sequence[Row], sp
         if not own and not (fault.get("instance") is None and fault.get("target") == one.get("target")):
             continue
         heal = healed_at(facts, fault)
-        if not covers(fault, None if heal is None else {"t_ns": heal}, one):
+        # "all uncertainties speak for it"
+        if not covers(fault, None if heal is None else {"t_ns": heal + heal_uncertainty(facts, fault)}, one):
             continue
         # "a kill and a stop end a process once"
         if place not in spent:

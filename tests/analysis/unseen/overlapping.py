@@ -106,6 +106,27 @@ def active_when_it_answers(instance: str, since: float, at: float, gaps: bool = 
 _ACTIVE = {"a": ACTIVE_A, "b": 3400}
 
 
+def healed_roughly(u: float, fault_u: float = 0) -> Change:
+    """How uncertain the pause and its heal are."""
+
+    def change(ops: list[Row], events: list[Row]) -> None:
+        named("pause")(ops, events)
+        find(events, kind="fault")["uncertainty_ns"] = round(fault_u * MS)
+        find(events, kind="heal")["uncertainty_ns"] = round(u * MS)
+
+    return change
+
+
+def says_nothing_until(at: float) -> Change:
+    """Until then a's last word is that it is active."""
+
+    def change(ops: list[Row], events: list[Row]) -> None:
+        find(events, kind="role", instance="a", value="down")["t_ns"] = round(at * MS)
+        events.remove(find(events, kind="role", instance="a", value="passive"))
+
+    return change
+
+
 def committed_after_the_drain(ops: list[Row], events: list[Row]) -> None:
     """Of two messages one has come."""
     ops.extend(
@@ -227,6 +248,31 @@ OVERLAPPING: dict[str, Case] = {
     ),
     "the original answers again, too late to have been active in time": Case(
         active_when_it_answers("a", HEAL + 750, 5900), {"failback_within": F}
+    ),
+    "active by its last word beside the heir, and healed perhaps before that ended": Case(
+        also(healed_roughly(500), says_nothing_until(5300)), {"single_active": U, "failback_within": U}
+    ),
+    "active by its last word beside the heir, and healed before that ended": Case(
+        also(healed_roughly(50), says_nothing_until(5300)), {"single_active": F, "failback_within": U}
+    ),
+    "nobody could ask one that was paused, perhaps later": Case(
+        also(healed_roughly(0, 200), silent("a", 3100, 4900)), {"single_active": U}
+    ),
+    "nobody could ask one that was paused, and healed perhaps sooner": Case(
+        also(healed_roughly(200), silent("a", 3100, 4900)), {"single_active": U}
+    ),
+    "nobody could ask one that was paused, give or take": Case(
+        also(healed_roughly(100, 100), silent("a", 3100, 4900)), {"single_active": P}
+    ),
+    "nobody could ask one that its host healed, nobody knows when": Case(
+        also(healed_by(6000), named("pause"), silent("a", 3100, 5400)),
+        {"single_active": U, "failback_within": U, "alerted_within": U},
+    ),
+    "an end when its pause was over, perhaps": Case(
+        also(healed_roughly(500), told(ended("a", 5400, "exited", "1"))), {"stays_up": P}
+    ),
+    "an end when its pause was over": Case(
+        also(healed_roughly(300), told(ended("a", 5400, "exited", "1"))), {"stays_up": F}
     ),
     "lost, and sent when the drain was over": Case(after_the_drain(9100), {"no_loss": U}),
     "lost, and sent before the drain was over": Case(after_the_drain(8900), {"no_loss": F}),

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from brokerdrill.analysis.checks.finding import Finding, worst
-from brokerdrill.analysis.epochs import active_times
-from brokerdrill.analysis.events import NEVER, Unwatched
+from brokerdrill.analysis.epochs import active_times, halted
+from brokerdrill.analysis.events import Unwatched
 from brokerdrill.analysis.timeline import Timeline
 from brokerdrill.analysis.watching import without
 from brokerdrill.ledger.coverage import HALTS
@@ -82,9 +82,9 @@ def _matters(blind: Unwatched, times: Timeline, stores: Mapping[str, Sequence[st
         if epoch.store in own and epoch.instance != blind.instance
         for start, end in ((epoch.start, epoch.end), *active_times(epoch, times.faults, (), certain=False))
     )
-    halted = [
-        (fault.at, NEVER if fault.healed_at is None else fault.healed_at)
+    still = [
+        halted(fault, perhaps=False)
         for fault in times.faults
         if fault.instance == blind.instance and fault.name in HALTS
     ]
-    return others and bool(without((blind.start, blind.end), halted))
+    return others and bool(without((blind.start, blind.end), still))
