@@ -57,6 +57,8 @@ def test_what_is_to_be_violated_has_to_be_and_what_may_be_need_not(word: str, ve
         ({"rate": 0.1}, Finding(n=1), "1 of 0 are more than the share"),
         ({"ms": 900}, Finding(n=1, measured=900.0, witnesses=[LATE]), None),
         ({"ms": 899}, Finding(n=1, measured=900.0, witnesses=[LATE]), "it took longer than the 899 ms that are known"),
+        # What was not measured may have taken any time.
+        ({"ms": 900}, Finding(n=1), "it took longer than the 900 ms that are known"),
         # What never came took longer than any time.
         ({"ms": 900}, Finding(n=1, measured=1.0, witnesses=[{"last_try_ms": 5}]), "it took longer than the 900 ms"),
         ({"ms": 900}, Finding(n=1, measured=1.0, witnesses=[{"healed_ns": 5}]), "it took longer than the 900 ms"),
@@ -239,6 +241,16 @@ def test_how_far_a_known_defect_would_have_gone_is_not_seen_where_the_run_broke_
     promise = PromiseVerdict("no_loss", FAIL, count=1, expected=word)
     told = concluded(RunInfo("r", outcome=outcome), RunVerdict(promises=(promise,)), {})
     assert told.as_expected == expected
+
+
+def test_a_violation_does_not_say_how_far_a_known_defect_would_have_gone() -> None:
+    promises = (
+        PromiseVerdict("no_duplicates", FAIL, count=1, expected="violated"),
+        PromiseVerdict("no_loss", FAIL, count=1, expected="known"),
+    )
+    for outcome, expected in (("completed", True), ("aborted", False)):
+        told = concluded(RunInfo("r", outcome=outcome), RunVerdict(promises=promises), {})
+        assert (told.as_expected, exit_status(together([told]))) == (expected, 0 if expected else 2)
 
 
 def test_of_two_entries_with_a_known_defect_one_may_be_unknown() -> None:

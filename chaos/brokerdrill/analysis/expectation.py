@@ -91,8 +91,8 @@ def _beyond(findings: Sequence[Finding], number: int, known: Known) -> str | Non
         if not judged or count / judged > limit["rate"]:
             return f"{count} of {judged} are more than the share of {limit['rate']:g} that is known ({known.finding})"
     if "ms" in limit:
-        worst = max((one.measured or 0.0 for one in findings), default=0.0)
-        if worst > limit["ms"] or any(_endless(row) for one in findings for row in one.witnesses):
+        worst = max((one.measured for one in findings if one.measured is not None), default=None)
+        if worst is None or worst > limit["ms"] or any(_endless(row) for one in findings for row in one.witnesses):
             return f"it took longer than the {limit['ms']:g} ms that are known ({known.finding})"
     others = sum(n for one in findings for (_, of), n in one.otherwise.items() if of == number)
     if others or any(_differs(row, known.only) for one in findings for row in (*one.rows, *one.witnesses)):

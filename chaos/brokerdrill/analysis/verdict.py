@@ -108,9 +108,8 @@ def concluded(run: RunInfo, found: RunVerdict, not_met: Mapping[str, str]) -> Ru
     )
     verdict = of_run(run, (promise.verdict for promise in promises))
     # What broke, as it was to, is seen however the run ended; how far more a known defect would have gone is not.
-    seen = run.outcome == "completed" or any(
-        promise.verdict == FAIL and promise.expected == VIOLATED for promise in promises
-    )
+    broken = {promise.expected for promise in promises if promise.verdict == FAIL}
+    seen = run.outcome == "completed" or (VIOLATED in broken and KNOWN not in broken)
     as_expected = seen and all(promise.as_expected for promise in promises) and not found.vacuous
     return replace(found, run_id=run.run_id, verdict=verdict, as_expected=as_expected, promises=promises)
 
