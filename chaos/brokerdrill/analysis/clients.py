@@ -270,11 +270,12 @@ WHERE x.outcome = 'ok' GROUP BY ALL
 # acknowledged send after the fault whose store is not known), last_try (its last operation that needs a broker and did
 # not succeed, of a client that was killed until then; the fault, where there is none; NEVER, which stands for the run's
 # end, of a call of after the fault that never returned, and of one of before it after which the client did nothing),
-# as_before (the epoch that was hit served it after the fault), u (its clock's).
+# as_before (the epoch that was hit served it after the fault), unseen (when that store served it, and no epoch that
+# began after the fault is known, nor the one that was hit), u (its clock's).
 _FAILOVERS = declare(
     "failover",
     "run int, fault int, client string, joined long ns, before boolean, success long ns, elsewhere long ns, "
-    "nameless long ns, last_try long ns, as_before boolean, u long ns",
+    "nameless long ns, last_try long ns, as_before boolean, unseen long ns, u long ns",
     "checks.Findings",
 ).by(f"""
 SELECT r.run, h.fault, r.client, min(r.start) FILTER (r.op = 'connect') AS joined,
@@ -292,7 +293,9 @@ SELECT r.run, h.fault, r.client, min(r.start) FILTER (r.op = 'connect') AS joine
        max(r.u) AS u,
        coalesce(bool_or(r.op = 'send' AND r.ok AND r.start > h.f_at + h.f_u AND r.store = h.hit_store
                         AND r.epoch = h.hit), false)
-           AS as_before
+           AS as_before,
+       min(r.acked_at) FILTER (r.op = 'send' AND r.ok AND r.start > h.f_at + h.f_u AND r.store = h.hit_store
+                               AND coalesce(r.epoch <= h.f_at AND r.epoch <> h.hit, true)) AS unseen
 FROM (SELECT run, client, 'send' AS op, state = 'ok' AS ok, start, coalesce("end", d_at) AS "end", acked_at, store,
              epoch, u
       FROM sends LEFT JOIN deaths USING (run, client)

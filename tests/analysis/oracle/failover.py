@@ -108,6 +108,10 @@ def judge_client(facts: Facts, takeover: Takeover, client: str, bound: float, to
         return not elsewhere
     if elsewhere and not before:
         return False
+    # "served for that store meanwhile by one of which it is not known that it took over after the fault"
+    known = [takeover.hit, *takeover.following]
+    strange = [send for send in own if store_of(facts, send) == store and epoch_of(facts, send) not in known]
+    unseen = bool(strange) and (first is None or min(send["acked_ns"] for send in strange) < first["acked_ns"])
     # "another step's fault that hits that store, or what all brokers need, before the bound was over"
     within = t + takeover.fault["uncertainty_ns"] + bound
     may_be_others = outlasted(facts, takeover) or next_fault(facts, takeover.fault, store) <= within
@@ -115,15 +119,22 @@ def judge_client(facts: Facts, takeover: Takeover, client: str, bound: float, to
         # "… and tries on past the bound without success breaks it"
         in_vain = hanging_until(facts, client, t) - t
         if not before or in_vain <= off:
+            told.doubt |= unseen
             return False
-        if in_vain + off <= bound or in_vain - off <= bound or may_be_others or busy(facts, t, in_vain, bound):
+        if (
+            in_vain + off <= bound
+            or in_vain - off <= bound
+            or unseen
+            or may_be_others
+            or busy(facts, t, in_vain, bound)
+        ):
             told.doubt = True
         else:
             told.witnesses.append({"client": client, "at": t})
         return True
     took = first["acked_ns"] - t
     # "broken if it is longer whatever the clocks were off by, and busy hosts do not explain it"
-    if took - off <= bound < took + off or (took > bound and (may_be_others or busy(facts, t, took, bound))):
+    if took - off <= bound < took + off or (took > bound and (unseen or may_be_others or busy(facts, t, took, bound))):
         told.doubt = True
     elif took > bound:
         told.witnesses.append({"client": client, "at": t})

@@ -127,6 +127,28 @@ def says_nothing_until(at: float) -> Change:
     return change
 
 
+def nobody_saw_the_heir(ops: list[Row], events: list[Row]) -> None:
+    """Its clients are served, and it answers nobody who asks for its role."""
+    events.remove(find(events, kind="role", instance="b", value="active"))
+    silent("b", 3300, 5300)(ops, events)
+
+
+def taken_over_at_once(u: float) -> Change:
+    """The polls that saw that came before the fault, give or take `u`."""
+
+    def change(ops: list[Row], events: list[Row]) -> None:
+        find(events, kind="role", instance="b", value="active").update(t_ns=2980 * MS, uncertainty_ns=round(u * MS))
+        find(events, kind="role", instance="a", value="down").update(t_ns=2990 * MS, uncertainty_ns=round(u * MS))
+
+    return change
+
+
+def fails_once(ops: list[Row], events: list[Row]) -> None:
+    """The original is never active again, and one call fails long after the fault."""
+    find(events, kind="role", instance="a", value="active", t_ns=ACTIVE_A * MS)["value"] = "passive"
+    ops.append(sent("doubted", 5200, "b", client="p", outcome="fail"))
+
+
 def committed_after_the_drain(ops: list[Row], events: list[Row]) -> None:
     """Of two messages one has come."""
     ops.extend(
@@ -248,6 +270,13 @@ OVERLAPPING: dict[str, Case] = {
     ),
     "the original answers again, too late to have been active in time": Case(
         active_when_it_answers("a", HEAL + 750, 5900), {"failback_within": F}
+    ),
+    "the heir serves, and nobody knew its role": Case(nobody_saw_the_heir, {"failover_within": U}),
+    "the heir serves, nobody knew its role, and one call fails": Case(
+        also(nobody_saw_the_heir, fails_once), {"failover_within": U, "failback_within": "", "transparent": F}
+    ),
+    "the heir serves, and had taken over before the fault, perhaps": Case(
+        taken_over_at_once(100), {"failover_within": U, "single_active": U}
     ),
     "active by its last word beside the heir, and healed perhaps before that ended": Case(
         also(healed_roughly(500), says_nothing_until(5300)), {"single_active": U, "failback_within": U}

@@ -131,7 +131,7 @@ class Findings:
         }
         clients: dict[int, list[failover_within.ClientAtFault]] = defaultdict(list)
         for run, *of in base.execute(
-            "SELECT run, fault, client, joined, before, success, elsewhere, nameless, last_try, as_before, u "
+            "SELECT run, fault, client, joined, before, success, elsewhere, nameless, last_try, as_before, u, unseen "
             "FROM failover ORDER BY run, fault, client"
         ).fetchall():
             clients[run].append(failover_within.ClientAtFault(*of))

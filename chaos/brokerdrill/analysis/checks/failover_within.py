@@ -17,6 +17,7 @@ from brokerdrill.analysis.watching import stalled
 from brokerdrill.ledger.verdict import Failover
 
 NAME = "failover_within"
+UNSEEN = "a client was served for the store that was hit, and nobody knew who had taken over"
 
 
 class ClientAtFault(NamedTuple):
@@ -32,12 +33,14 @@ class ClientAtFault(NamedTuple):
     last_try: int
     as_before: bool
     u: int = 0
+    unseen: int | None = None
 
 
 class DueFailover(NamedTuple):
     """A client at a fault that an epoch did not outlive: `blind` (it is not known who served it first), `took` (ns from
     the fault to the success; None: blind, or none), `elsewhere` (another store served it first: the success is that),
-    `last_try` (ns), `u` how uncertain the times between the fault and the client's are (ns)."""
+    `last_try` (ns), `u` how uncertain the times between the fault and the client's are (ns), `unseen` (its store served
+    it before that, and it is not known that who did so had taken over)."""
 
     hit: Hit
     client: str
@@ -48,6 +51,7 @@ class DueFailover(NamedTuple):
     last_try: int
     u: int = 0
     elsewhere: bool = False
+    unseen: bool = False
 
 
 def failovers(clients: Iterable[ClientAtFault], times: Timeline) -> list[DueFailover]:
@@ -70,7 +74,8 @@ def failovers(clients: Iterable[ClientAtFault], times: Timeline) -> list[DueFail
         took = None if blind or success is None else success - hit.fault.at
         last_try = times.run_end if one.last_try == NEVER else one.last_try
         u = hit.fault.u + one.u
-        found.append(DueFailover(hit, one.client, one.before, success, blind, took, last_try, u, elsewhere))
+        unseen = one.unseen is not None and (success is None or one.unseen < success)
+        found.append(DueFailover(hit, one.client, one.before, success, blind, took, last_try, u, elsewhere, unseen))
     return found
 
 
@@ -119,6 +124,8 @@ def _doubt(one: DueFailover, waited: int, bound: int, pressures: Sequence[Pressu
         return CLOCKS
     if waited <= bound:
         return None
+    if one.unseen:
+        return UNSEEN
     if _outlasted(one.hit):
         return "what was active outlasted the fault and its heal: what ended it is not known"
     if followed <= at + one.hit.fault.u + bound:
@@ -153,6 +160,8 @@ def find(
             finding.evidence = True
             finding.measured = max(finding.measured or 0.0, one.took / 1e6)
         if waited is None:
+            if one.unseen:
+                finding.doubted(UNSEEN)
             continue
         if doubt := _doubt(one, waited, bound, pressures, followed.get(one.hit.fault.number, NEVER)):
             finding.doubted(doubt)
