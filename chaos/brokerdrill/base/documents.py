@@ -24,13 +24,25 @@ _NUMBERS = {
 }
 
 
+class _Telling(yaml.constructor.BaseConstructor):
+    """Says where a value stands that is not what its tag says, as 2026-99-99 is no date: PyYAML lets Python's own error
+    out."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, LookupError, AttributeError):
+            said = f"{str(node.value)[:40]!r} is no {node.tag.rpartition(':')[2]}"
+            raise yaml.constructor.ConstructorError(None, None, said, node.start_mark) from None
+
+
 def _typed(kind: type[yaml.SafeLoader]) -> type[yaml.SafeLoader]:
     """Return a loader as `kind`, with those numbers."""
     resolvers = {
         first: [(tag, _NUMBERS.get(tag, pattern)) for tag, pattern in found]
         for first, found in kind.yaml_implicit_resolvers.items()
     }
-    return type(kind.__name__, (kind,), {"yaml_implicit_resolvers": resolvers})
+    return type(kind.__name__, (_Telling, kind), {"yaml_implicit_resolvers": resolvers})
 
 
 _SLOW = _typed(yaml.SafeLoader)
@@ -169,7 +181,9 @@ def parse_yaml(text: str, path: Path, what: str) -> tuple[dict[str, Any], yaml.N
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise UsageError(f"{path}, line {line}: not YAML: {error.problem}") from None
     except yaml.YAMLError as error:
-        raise UsageError(f"{path}: not YAML: {error}") from None
+        raise UsageError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise UsageError(f"{path}: not YAML: what is within one another is too deep") from None
     if tree is not None and (twice := _twice(tree)):
         key, first = twice
         line = key.start_mark.line + 1
