@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -11,6 +12,19 @@ EXIT_BROKEN = 1
 EXIT_UNKNOWN = 2
 EXIT_INFRASTRUCTURE = 3
 EXIT_USAGE = 64
+
+# What a file system refuses whoever asks. (A file that is only missing may be a mistake of our own.)
+_REFUSALS = {
+    errno.EACCES,
+    errno.EDQUOT,
+    errno.EIO,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+    errno.ENOSPC,
+    errno.ENOTDIR,
+    errno.EPERM,
+    errno.EROFS,
+}
 
 
 class BrokerdrillError(Exception):
@@ -43,6 +57,13 @@ class UsageError(BrokerdrillError):
 def in_words(error: BaseException) -> str:
     """Return what an error says: a user's error its sentence, any other its type as well."""
     return str(error) if isinstance(error, BrokerdrillError) else f"{type(error).__name__}: {error}"
+
+
+def refusal(error: BaseException) -> str | None:
+    """Return in one sentence what the file system refused; None where `error` is something else."""
+    if not isinstance(error, OSError) or error.errno not in _REFUSALS:
+        return None
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:

@@ -4,6 +4,7 @@ out."""
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 import traceback
@@ -14,7 +15,14 @@ import typer
 from rich.console import Console
 
 from brokerdrill.base import extras, java
-from brokerdrill.base.errors import EXIT_INFRASTRUCTURE, EXIT_KEPT, EXIT_USAGE, BrokerdrillError, InfrastructureError
+from brokerdrill.base.errors import (
+    EXIT_INFRASTRUCTURE,
+    EXIT_KEPT,
+    EXIT_USAGE,
+    BrokerdrillError,
+    InfrastructureError,
+    refusal,
+)
 from brokerdrill.cli import (
     audit,
     campaigns,
@@ -84,6 +92,9 @@ def common(
 
 def main() -> None:
     """Entry point: runs the app and turns every failure into one sentence and its exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that is not UTF-8 has no arrows
+            stream.reconfigure(errors="backslashreplace")
     with contextlib.suppress(InfrastructureError):  # only the analysis and the clients need one, and say so
         java.use()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -115,7 +126,10 @@ def main() -> None:
     except Exception as error:
         if began_with_interrupt(error):
             _interrupted(error_console)
-        _defect(error_console)
+        if (sentence := refusal(error)) is None:
+            _defect(error_console)
+        error_console.print(f"brokerdrill: {sentence}", markup=False)
+        sys.exit(EXIT_INFRASTRUCTURE)
 
 
 def began_with_interrupt(error: BaseException | None) -> bool:

@@ -15,7 +15,7 @@ from rich.table import Table
 WIDE = 4096
 # Of what `--json` of a listing prints: another one where a name goes, or means something else.
 JSON_SCHEMA = 1
-console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+console = Console(highlight=False, soft_wrap=not (sys.stdout and sys.stdout.isatty()))
 
 
 def print_table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from brokerdrill.base.errors import UsageError, unknown_name
+from brokerdrill.base.errors import UsageError, refusal, unknown_name
 from brokerdrill.base.progress import Progress
 from brokerdrill.inventory import validation
 from brokerdrill.inventory.planned import load_hosts, planned
@@ -30,6 +30,10 @@ def mistakes_of(name: str, place: Topology | None, progress: Progress) -> list[s
             resolve(drill, [*planned(place, progress), *load_hosts(place)], place.name)
     except UsageError as error:
         return [str(error)]
+    except OSError as error:
+        if (sentence := refusal(error)) is None:
+            raise
+        return [sentence]
     return []
 
 
@@ -49,12 +53,17 @@ def _is_drill(name: str) -> bool:
 
 def _is_inventory_file(path: Path) -> bool:
     """Whether a YAML file has groups of hosts, and nothing else."""
-    if not path.is_file():
-        return False
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return path.is_file() and _has_groups(yaml.compose(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError):
         return False  # what is wrong with it is said as of a drill
-    groups = list(content.values()) if isinstance(content, dict) else []
-    # A group may be empty.
-    return any(groups) and all(one is None or (isinstance(one, dict) and one.keys() <= _OF_A_GROUP) for one in groups)
+
+
+def _has_groups(tree: yaml.Node | None) -> bool:
+    """Whether what a file says, whose values are Ansible's to read (`!vault`), are groups alone, and not all empty."""
+    groups = [value for _, value in tree.value] if isinstance(tree, yaml.MappingNode) else []
+    full = [group for group in groups if group.tag != "tag:yaml.org,2002:null"]
+    return any(group.value for group in full) and all(
+        isinstance(group, yaml.MappingNode) and all(key.value in _OF_A_GROUP for key, _ in group.value)
+        for group in full
+    )

@@ -16,6 +16,7 @@ from brokerdrill.cli.app import app
 from brokerdrill.inventory.playbooks import Failed
 from brokerdrill.inventory.topology import find_topology, topologies
 from brokerdrill.inventory.validation import sentences, unread
+from brokerdrill.scenario.validation import _is_drill
 
 MINE = "extends: kill_active\ntitle: Mine\ndescription: As kill_active.\n"
 
@@ -226,3 +227,16 @@ def test_a_drill_that_cannot_be_begun(
     monkeypatch.chdir(tmp_path)
     assert str(CliRunner().invoke(app, ["new", *words]).exception) == why
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("value", ["!vault |\n      $ANSIBLE_VAULT;1.1;AES256\n      3132", "2026-99-99", "!unsafe x"])
+def test_one_file_of_hosts_is_an_inventory_whatever_its_values_are(value: str, tmp_path: Path) -> None:
+    """It was taken for a drill, or ended in a traceback: the values are Ansible's to read."""
+    file = tmp_path / "hosts.yml"
+    file.write_text(f"all:\n  vars:\n    word: {value}\n  hosts:\n    a:\n")
+    assert not _is_drill(str(file))
+
+
+def test_a_name_that_no_file_can_have_is_a_mistake_among_the_others() -> None:
+    status, told = validated("x" * 300 + ".yml", "kill_active")
+    assert (status, told.splitlines()) == (64, [f"{'x' * 300}.yml: File name too long", "kill_active: no mistake"])
