@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import ssl
 import subprocess
 import sys
@@ -14,9 +15,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from brokerdrill.base.errors import UsageError
+from brokerdrill.base.errors import InfrastructureError, UsageError
 from brokerdrill.runner.guards.stop_files import ABORT_FILE
-from brokerdrill.web.serve import ServeSettings, check
+from brokerdrill.web.serve import ServeSettings, check, listening
 
 from .conftest import TOKEN
 from .running import Running
@@ -140,6 +141,28 @@ def test_settings_that_are_fine() -> None:
     check(ServeSettings(), TOKEN)
     check(ServeSettings(host="::1"), TOKEN)
     check(ServeSettings(host="0.0.0.0"), None)
+
+
+def test_a_port_that_is_taken_is_one_sentence() -> None:
+    """It said where it serves, and ended without a word."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        command = [sys.executable, "-m", "brokerdrill", "serve", "--port", str(port)]
+        done = subprocess.run(command, capture_output=True, text=True)
+    told = f"brokerdrill: 127.0.0.1 port {port} cannot be listened on: Address already in use\n"
+    assert (done.returncode, done.stdout, done.stderr) == (3, "", told)
+
+
+def test_an_address_that_is_nowhere_is_one_sentence() -> None:
+    for host, why in (("192.0.2.77", "Cannot assign requested address"), ("no.invalid", "")):
+        with pytest.raises(InfrastructureError, match=f"{host} port 8099 cannot be listened on: {why}"):
+            listening(ServeSettings(host=host))
+
+
+def test_a_certificate_that_is_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "c.pem").write_text("none")
+    with pytest.raises(UsageError, match="are no certificate and its key"):
+        check(ServeSettings(certificate=tmp_path / "c.pem", key=tmp_path / "c.pem"), None)
 
 
 def test_a_wrong_word_is_one_sentence() -> None:

@@ -35,7 +35,7 @@ def serve(
 ) -> None:
     """Serve a page for the room: the run that goes on, live, an abort button, and what was held before."""
     from brokerdrill.results.table import topologies_of
-    from brokerdrill.web.serve import TOKEN_VARIABLE, ServeSettings, check
+    from brokerdrill.web.serve import TOKEN_VARIABLE, ServeSettings, check, listening
     from brokerdrill.web.serve import serve as serve_runs
 
     token = os.environ.get(TOKEN_VARIABLE) or None
@@ -46,7 +46,8 @@ def serve(
             raise UsageError(f"{token_file} cannot be read: {error}") from None
     settings = ServeSettings(host, port, tls_cert, tls_key, prefix, tuple(name or ()))
     check(settings, token)
+    on = listening(settings)
     with Progress(console) as progress:
         known = applying(topologies_of(runs), progress)
     console.print(f"http{'s' if tls_cert else ''}://{host}:{port}{prefix}/ shows {runs}", markup=False)
-    serve_runs(runs, settings, token, lambda: known)
+    serve_runs(runs, settings, token, lambda: known, on)
