@@ -294,7 +294,7 @@ def find_topology(
         directory, benches = known[text]
         bench = benches / f"{text}.yml"
         return load(directory, bench if bench.is_file() else None)
-    if "/" in text or text in (".", "..") or Path(text).exists():
+    if "/" in text or text in (".", "..") or (text and Path(text).exists()):
         return load(Path(text).expanduser())
     raise unknown_name("topology", text, known)
 

@@ -347,3 +347,10 @@ def test_every_topology_has_a_bench_with_the_same_hosts(copied: Topology) -> Non
     assert set(plan(on_bench).addresses) == {host.name for host in copied.hosts}
     assert all(host.vars["bench_memory"] for host in on_bench.hosts)
     assert on_bench.vars["common_inventory_name"].startswith("bench-")
+
+
+def test_no_name_is_not_the_folder_where_one_is(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`brokerdrill deploy "$INVENTORY"`, where nothing has set that, deployed what stood around."""
+    monkeypatch.chdir(shelf)
+    with pytest.raises(UsageError, match="no topology is called ''"):
+        find_topology("")
