@@ -22,7 +22,8 @@ def alert(at: int, u: int = 0, cleared: int | None = None) -> Alert:
         (alert(93, 2), True),
         (alert(92, 2), False),
         (alert(50, 0, 100), False),  # it is over only after the fault
-        (alert(50, 0, 99), True),
+        (alert(50, 0, 95), False),  # perhaps
+        (alert(50, 0, 94), True),
         (alert(94, 0, 100), False),
         (alert(120), True),
     ],

@@ -54,7 +54,8 @@ def unwatched(events: Sequence[Event], run_end: int) -> tuple[Unwatched, ...]:
 
 
 def untold(events: Iterable[Event], stores: Mapping[str, Sequence[str]], run_end: int) -> list[Unwatched]:
-    """Return the times of the load in which no role was known yet of instances that share a store with others."""
+    """Return the times of the load in which no role was known yet of instances that share a store with others; where
+    nobody says when the load began, of the run."""
     told: dict[str, int] = {}
     begin = None
     for event in events:
@@ -63,8 +64,7 @@ def untold(events: Iterable[Event], stores: Mapping[str, Sequence[str]], run_end
         if (event.kind, event.name, event.value) == ("phase", "load", "begin"):
             begin = event.at if begin is None else min(begin, event.at)
     shared = {instance for instances in stores.values() if len({*instances}) > 1 for instance in instances}
-    if begin is None:
-        return []
+    begin = begin or 0
     return [Unwatched(one, begin, told.get(one, run_end)) for one in sorted(shared) if begin < told.get(one, run_end)]
 
 

@@ -99,7 +99,8 @@ def alerted(facts: Facts, heard: Heard, fault: Row, name: str | None, bound: int
     ]
     raised = [alert for alert in mine if heard.begins(alert)]
     earlier = [a for a in raised if a["t_ns"] + a["uncertainty_ns"] < at - fault["uncertainty_ns"]]
-    if any(heard.ends(alert) >= at for alert in earlier):
+    # "perhaps by the clocks"
+    if any(sum(heard.end_of(alert)) >= at - fault["uncertainty_ns"] for alert in earlier):
         return None
     still = [alert for alert in raised if heard.ends(alert) >= at]
     fired = min((max(alert["t_ns"] - at, 0) for alert in still), default=None)

@@ -6,10 +6,25 @@ from __future__ import annotations
 from brokerdrill.ledger.coverage import Minimum
 from tests.analysis.batch import Row
 from tests.analysis.kept_run import ACTIVE_A, HEAL, MS, RUN, ended, event, find, op
-from tests.analysis.unseen.case import Case, Change
-from tests.analysis.unseen.further import A, F, P, U, also, back_at, each, faulted, hit, named, rows, told, waited
-from tests.analysis.unseen.instances import healed_by
-from tests.analysis.unseen.loads import no_fault_at_all
+from tests.analysis.unseen.case import Case, Change, keep
+from tests.analysis.unseen.further import (
+    A,
+    F,
+    P,
+    U,
+    also,
+    back_at,
+    each,
+    faulted,
+    hit,
+    named,
+    no_phases,
+    rows,
+    told,
+    waited,
+)
+from tests.analysis.unseen.instances import healed_by, roles_without
+from tests.analysis.unseen.loads import cut_off_by_the_loads_end, no_fault_at_all
 from tests.analysis.unseen.records import silent
 from tests.analysis.unseen.times import bounded, promising
 from tests.analysis.unseen.waiting import got, sent
@@ -149,6 +164,29 @@ def fails_once(ops: list[Row], events: list[Row]) -> None:
     ops.append(sent("doubted", 5200, "b", client="p", outcome="fail"))
 
 
+def fired_until(at: float, u: float) -> Change:
+    """The alert fired long before the fault, until then, and never again."""
+
+    def change(ops: list[Row], events: list[Row]) -> None:
+        find(events, kind="alert", name="BrokerDown", value="firing")["t_ns"] = 500 * MS
+        cleared(at, u)(ops, events)
+
+    return change
+
+
+def the_load_ends_soon_after(last: float, u: float) -> Change:
+    """The load ends 200 ms after the fault, give or take `u`; a send that began before it was answered last then."""
+
+    def change(ops: list[Row], events: list[Row]) -> None:
+        cut_off_by_the_loads_end(bound_is_over=False)(ops, events)
+        keep(ops, lambda row: row["outcome"] == "ok")
+        find(events, kind="fault")["uncertainty_ns"] = round(u * MS)
+        ops.append({**sent("last", 2980, "a", client="w"), "end_ns": round(last * MS)})
+        ops.extend(got("last", 3990, client="w"))
+
+    return change
+
+
 def committed_after_the_drain(ops: list[Row], events: list[Row]) -> None:
     """Of two messages one has come."""
     ops.extend(
@@ -270,6 +308,19 @@ OVERLAPPING: dict[str, Case] = {
     ),
     "the original answers again, too late to have been active in time": Case(
         active_when_it_answers("a", HEAL + 750, 5900), {"failback_within": F}
+    ),
+    "an alert was over before the fault, perhaps": Case(fired_until(2990, 20), {"alerted_within": U}),
+    "an alert was over before the fault, and none came": Case(fired_until(2970, 20), {"alerted_within": F}),
+    "the load ends soon after the fault, and the last send was answered before it, perhaps": Case(
+        the_load_ends_soon_after(3010, 20), {"available": U, "failover_within": U}
+    ),
+    "the load ends soon after the fault, and the last send was answered after it": Case(
+        the_load_ends_soon_after(3030, 20), {"available": P, "failover_within": U}
+    ),
+    "nobody says when the load was, and nobody knew the role of one of two": Case(
+        also(roles_without("b", until=6000), no_phases),
+        dict.fromkeys(("single_active", "no_dead_letters", "available", "failover_within", "delivered_within"), U)
+        | dict.fromkeys(("failback_within", "alerted_within"), U),
     ),
     "the heir serves, and nobody knew its role": Case(nobody_saw_the_heir, {"failover_within": U}),
     "the heir serves, nobody knew its role, and one call fails": Case(

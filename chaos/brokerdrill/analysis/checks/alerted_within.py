@@ -120,8 +120,9 @@ def _missed(times: Timeline, fault: Fault, took: int | None, bound: int) -> Answ
 
 
 def _was_firing(one: Alert, fault: Fault) -> bool:
-    """Whether the alert fired before the fault and still did when it came: for certain."""
-    return one.at + (one.at_u if one.least_u is None else one.least_u) < fault.at - fault.u and not _is_over(one, fault)
+    """Whether the alert fired before the fault, for certain, and still did when it came, perhaps."""
+    over = one.cleared_at is not None and one.cleared_at + one.cleared_u < fault.at - fault.u
+    return one.at + (one.at_u if one.least_u is None else one.least_u) < fault.at - fault.u and not over
 
 
 def _is_over(one: Alert, fault: Fault) -> bool:

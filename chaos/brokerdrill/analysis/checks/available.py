@@ -89,7 +89,9 @@ def find(
             finding.doubted(CLOCKS)
         finding.evidence |= bool(one.slices)
         last = max((of.last for of in one.slices), default=begin)
-        if end - last <= bound + off and any(last <= fault.at < end for fault in disturbing(times)):
+        if end - last <= bound + off and any(
+            last - fault.u - off // 2 <= fault.at < end + fault.u for fault in disturbing(times)
+        ):
             finding.doubted("the load ended before the bound was over, and nothing was served since a fault")
         finding.measured = max(finding.measured or 0.0, longest / 1e6)
         finding.n += len(between) + one.inner
