@@ -37,6 +37,7 @@ from brokerdrill.inventory.topology import Topology, find_topology
 from brokerdrill.ledger import contract
 from brokerdrill.ledger.verdict import FAIL, PASS, RunVerdict
 from brokerdrill.products.registry import DESCRIPTORS
+from brokerdrill.report.words import headline
 from brokerdrill.results import table
 from brokerdrill.results.judging import judge
 from brokerdrill.runner import approval
@@ -370,12 +371,10 @@ class _Held:
         harm = harm_of(run)
         if run.as_expected:
             return state, why, harm
-        broken = [one.name for one in run.promises if one.verdict != PASS]
         if run.verdict != FAIL and state != history.EXPECTED:
             return state, why, harm
-        said = f"verdict {run.verdict}: {', '.join(broken)}"
-        if run.vacuous:
-            said = f"vacuous: {'; '.join(run.vacuous)}"
+        broken = [one.name for one in run.promises if one.verdict != PASS]
+        said = headline(run) if run.vacuous else f"verdict {run.verdict}: {', '.join(broken)}"
         return history.UNEXPECTED, "; ".join(filter(None, (said, why))), harm
 
 

@@ -93,7 +93,10 @@ def headline(result: RunVerdict) -> str:
     if result.verdict == PASS and not result.vacuous:
         return f"kept, {expected}: all {len(result.promises)} promises hold"
     if result.vacuous:
-        return f"vacuous, {expected}: it says nothing about its drill – {fmt.clean('; '.join(result.vacuous))}"
+        # What broke did so, whether or not it had to do with the drill.
+        broken = ", ".join(dict.fromkeys(one.name for one in result.promises if one.verdict == FAIL))
+        whys = [*result.vacuous, f"broken all the same: {broken}"] if broken else result.vacuous
+        return f"vacuous, {expected}: it says nothing about its drill – {fmt.clean('; '.join(whys))}"
     if (
         result.promises
         and not any(promise.verdict == UNKNOWN for promise in result.promises)

@@ -326,3 +326,15 @@ def test_evidence_of_a_host_that_is_gone_keeps_no_other_hosts_back() -> None:
 
     assert asyncio.run(all_of_it())[0] == "host a is lost"
     assert kept == ["b"]
+
+
+def test_a_vacuous_run_says_what_broke_all_the_same() -> None:
+    """A loss in a run whose load met no fault is a loss."""
+    promises = [
+        judging_verdict.of_promise(contract.PromiseSpec(name), "kept", count=count, evidence=True)
+        for name, count in (("no_loss", 3), ("no_duplicates", 0))
+    ]
+    found = RunVerdict(promises=tuple(promises), verdict="fail", vacuous=("kill-active hit nobody's store",))
+    assert headline(found).endswith("kill-active hit nobody's store; broken all the same: no_loss")
+    quiet = RunVerdict(promises=tuple(promises[1:]), verdict="unknown", vacuous=("kill-active hit nobody's store",))
+    assert "broken" not in headline(quiet)
