@@ -131,6 +131,7 @@ def test_nothing_is_deployed_that_was_not_asked_for_or_goes_too_far(system: Syst
     [
         ([], "how long is not said: give --for 40m or --trials 100"),
         (["--for", "soon"], "--for: 'soon' is no time"),
+        (["--for", ""], "--for: '' is no time"),
     ],
 )
 def test_wrong_words_are_told_in_one_sentence(system: System, words: list[str], said: str) -> None:

@@ -136,7 +136,7 @@ def prove_(
     from brokerdrill.scenario.drill import drills, load_drill
     from brokerdrill.scenario.rounds import lasting_s
 
-    until_s = time.monotonic() + lasting_s(lasting) if lasting else math.inf
+    until_s = time.monotonic() + lasting_s(lasting) if lasting is not None else math.inf
     options = CampaignOptions(runs, deploy, bench, master, radius(at_once, within), until_s)
     kept = Kept(proof, [word.strip() for word in unchanged.split(",")])
     if proof.exists() and not proof.is_dir():

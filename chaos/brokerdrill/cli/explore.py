@@ -63,7 +63,7 @@ def explore(
     from brokerdrill.inventory.topology import find_topology
     from brokerdrill.scenario.rounds import lasting_s
 
-    until_s = time.monotonic() + lasting_s(lasting) if lasting else math.inf
+    until_s = time.monotonic() + lasting_s(lasting) if lasting is not None else math.inf
     if lasting is None and trials is None:
         raise UsageError("how long is not said: give --for 40m or --trials 100")
     topology = find_topology(where)

@@ -163,6 +163,10 @@ def choose(product: str, count: int, shared_store: bool) -> Layout:
     )
 
 
+# What Ansible takes for a template wherever it stands.
+_TEMPLATE = re.compile(r"\{\{|\{%|\{#")
+
+
 @dataclass(frozen=True)
 class Answers:
     """What an inventory needs besides its machines: the login, whether drills may break these hosts, and the directory
@@ -173,11 +177,23 @@ class Answers:
     store: str = ""
 
 
+def _check(answers: Answers) -> None:
+    """Raise UsageError where an answer is none: it would come back from a host, or from Ansible, as something else."""
+    if not answers.user.isprintable() or re.search(r"\s", answers.user) or _TEMPLATE.search(answers.user):
+        raise UsageError(f"{answers.user!r} is no login: it has white space, or what Ansible takes for a template")
+    store = answers.store
+    if not store:
+        return
+    if not store.startswith("/") or not store.strip("/"):
+        raise UsageError(f"{store!r} is no absolute path of a directory that the brokers share")
+    if not store.isprintable() or _TEMPLATE.search(store):
+        raise UsageError(f"{store!r} is no path: it has what is not printed, or what Ansible takes for a template")
+
+
 def written(layout: Layout, given: Sequence[Machine], answers: Answers, topology: Path) -> dict[str, str]:
     """Return the files of the inventory, by their paths in it: the hosts of the shipped `topology` (a directory) that
     have a place, as the machines `given`, and its group variables. Raises UsageError where the answers do not fit."""
-    if answers.store and not answers.store.startswith("/"):
-        raise UsageError(f"{answers.store!r} is no absolute path of a directory that the brokers share")
+    _check(answers)
     shipped = yaml.safe_load((topology / "hosts.yml").read_text(encoding="utf-8"))
     taken = {"all", "ungrouped", "localhost", *_groups(shipped["all"]["children"])}
     if odd := next((one.name for one in given if one.name in taken), None):

@@ -101,7 +101,30 @@ def test_two_machines_are_told_the_way_out() -> None:
         choose("artemis", 2, False)
 
 
-@pytest.mark.parametrize("store", ["srv", "~/x"])
+@pytest.mark.parametrize(
+    ("answers", "why"),
+    [
+        (Answers(user="ad min"), "no login"),
+        (Answers(user="root\nansible_become: false"), "no login"),
+        (Answers(user="{{ lookup('pipe', 'id') }}"), "no login"),
+        (Answers(store="/srv/{% raw %}"), "no path"),
+        (Answers(store="/srv\n"), "no path"),
+    ],
+)
+def test_an_answer_that_would_be_something_else_in_a_file_is_refused(answers: Answers, why: str) -> None:
+    layout = choose("artemis", 3, bool(answers.store))
+    with pytest.raises(UsageError, match=why):
+        written(layout, given(3), answers, paths.INVENTORIES / layout.topology)
+
+
+@pytest.mark.parametrize("user", ["CORP\\drills", "drills@corp.example", "émile", "0x"])
+def test_a_login_of_a_directory_is_one(user: str) -> None:
+    layout = choose("artemis", 3, False)
+    files = written(layout, given(3), Answers(user=user), paths.INVENTORIES / layout.topology)
+    assert yaml.safe_load(files["hosts.yml"])["all"]["vars"]["ansible_user"] == user
+
+
+@pytest.mark.parametrize("store", ["srv", "~/x", "/", "//"])
 def test_a_shared_directory_has_an_absolute_path(store: str) -> None:
     layout = choose("artemis", 3, True)
     with pytest.raises(UsageError, match="no absolute path"):
