@@ -54,8 +54,7 @@ def unwatched(events: Sequence[Event], run_end: int) -> tuple[Unwatched, ...]:
 
 
 def untold(events: Iterable[Event], stores: Mapping[str, Sequence[str]], run_end: int) -> list[Unwatched]:
-    """Return the times of the load in which no role was known yet of instances that share a store with others; where
-    nobody says when the load began, of the run."""
+    """Return the times of the load in which no role was known yet of instances that share a store with others."""
     told: dict[str, int] = {}
     begin = None
     for event in events:
@@ -64,7 +63,8 @@ def untold(events: Iterable[Event], stores: Mapping[str, Sequence[str]], run_end
         if (event.kind, event.name, event.value) == ("phase", "load", "begin"):
             begin = event.at if begin is None else min(begin, event.at)
     shared = {instance for instances in stores.values() if len({*instances}) > 1 for instance in instances}
-    begin = begin or 0
+    if begin is None:
+        return []
     return [Unwatched(one, begin, told.get(one, run_end)) for one in sorted(shared) if begin < told.get(one, run_end)]
 
 

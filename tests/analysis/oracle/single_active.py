@@ -151,12 +151,13 @@ def silent(facts: Facts) -> list[tuple[str, int, int]]:
 def not_watched(facts: Facts) -> list[tuple[str, int, int]]:
     """Also "in the load before the first role that is told of it"."""
     spans = silent(facts)
-    # "in the load before the first role that is told of it"; nobody says when that began: in the run
-    begin = min((begin for begin, _ in load_phases(facts)), default=0)
+    # "in the load before the first role that is told of it"
+    begin = min((begin for begin, _ in load_phases(facts)), default=None)
     for instance in sorted({one for named in facts.run.stores.values() if len(set(named)) > 1 for one in named}):
         roles = [e for e in facts.events if e["kind"] == "role" and e.get("instance") == instance]
         first = min((role["t_ns"] - role["uncertainty_ns"] for role in roles), default=facts.end)
-        spans.append((instance, begin, first))
+        if begin is not None:
+            spans.append((instance, begin, first))
     return [span for span in spans if span[1] < span[2]]
 
 

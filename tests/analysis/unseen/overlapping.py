@@ -18,12 +18,11 @@ from tests.analysis.unseen.further import (
     faulted,
     hit,
     named,
-    no_phases,
     rows,
     told,
     waited,
 )
-from tests.analysis.unseen.instances import healed_by, roles_without
+from tests.analysis.unseen.instances import healed_by
 from tests.analysis.unseen.loads import cut_off_by_the_loads_end, no_fault_at_all
 from tests.analysis.unseen.records import silent
 from tests.analysis.unseen.times import bounded, promising
@@ -316,11 +315,6 @@ OVERLAPPING: dict[str, Case] = {
     ),
     "the load ends soon after the fault, and the last send was answered after it": Case(
         the_load_ends_soon_after(3030, 20), {"available": P, "failover_within": U}
-    ),
-    "nobody says when the load was, and nobody knew the role of one of two": Case(
-        also(roles_without("b", until=6000), no_phases),
-        dict.fromkeys(("single_active", "no_dead_letters", "available", "failover_within", "delivered_within"), U)
-        | dict.fromkeys(("failback_within", "alerted_within"), U),
     ),
     "the heir serves, and nobody knew its role": Case(nobody_saw_the_heir, {"failover_within": U}),
     "the heir serves, nobody knew its role, and one call fails": Case(
