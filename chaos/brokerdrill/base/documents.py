@@ -24,6 +24,10 @@ _NUMBERS = {
 }
 
 
+# How many lists and mappings may be within one another.
+DEEPEST = 100
+
+
 class _Telling(yaml.constructor.BaseConstructor):
     """Says where a value stands that is not what its tag says, as 2026-99-99 is no date: PyYAML lets Python's own error
     out."""
@@ -128,10 +132,24 @@ def _line_of(node: yaml.Node | None, location: Sequence[str | int]) -> int:
 
 def plain_yaml(text: str) -> Any:
     """Return what the YAML `text` says. Raises yaml.YAMLError."""
+    _check_depth(text, _LOADER)
     return yaml.load(text, _LOADER)
 
 
+def _check_depth(text: str, kind: type[yaml.SafeLoader]) -> None:
+    """Raise yaml.YAMLError for what is nested so deeply that composing it, which calls itself, would end the process:
+    libyaml's runs over its stack where Python's says RecursionError."""
+    depth = 0
+    for event in yaml.parse(text, Loader=kind):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST:
+            raise yaml.composer.ComposerError(
+                None, None, "more is within one another than a file has", event.start_mark
+            )
+
+
 def _parsed(text: str, kind: type[yaml.SafeLoader]) -> tuple[yaml.Node | None, Any]:
+    _check_depth(text, kind)
     loader = kind(text)
     try:
         tree = loader.get_single_node()
@@ -182,8 +200,6 @@ def parse_yaml(text: str, path: Path, what: str) -> tuple[dict[str, Any], yaml.N
         raise UsageError(f"{path}, line {line}: not YAML: {error.problem}") from None
     except yaml.YAMLError as error:
         raise UsageError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
-    except RecursionError:
-        raise UsageError(f"{path}: not YAML: what is within one another is too deep") from None
     if tree is not None and (twice := _twice(tree)):
         key, first = twice
         line = key.start_mark.line + 1
