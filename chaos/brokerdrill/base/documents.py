@@ -7,7 +7,7 @@ import re
 import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -26,6 +26,7 @@ _NUMBERS = {
 
 # How many lists and mappings may be within one another.
 DEEPEST = 100
+_TOO_DEEP = "more is within one another than a file has"
 
 
 class _Telling(yaml.constructor.BaseConstructor):
@@ -143,9 +144,7 @@ def _check_depth(text: str, kind: type[yaml.SafeLoader]) -> None:
     for event in yaml.parse(text, Loader=kind):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > DEEPEST:
-            raise yaml.composer.ComposerError(
-                None, None, "more is within one another than a file has", event.start_mark
-            )
+            raise yaml.MarkedYAMLError(problem=_TOO_DEEP, problem_mark=cast("yaml.Mark | None", event.start_mark))
 
 
 def _parsed(text: str, kind: type[yaml.SafeLoader]) -> tuple[yaml.Node | None, Any]:
