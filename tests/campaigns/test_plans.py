@@ -182,7 +182,7 @@ def test_hosts_of_the_plans_own_are_made_anew_after_a_run_that_could_not_be_made
     fake: Fake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bench, "up", lambda topology, **_: fake.log(up=topology.name))
-    monkeypatch.setattr(bench, "down", lambda topology, _: fake.log(down=topology.name))
+    monkeypatch.setattr(bench, "down", lambda topology, _: fake.log(down=topology))
     fake.judge = lambda *_, **__: (_ for _ in ()).throw(UsageError("no ledger"))  # type: ignore[method-assign,assignment]
     fake.install()
     three = sweep_plan(DRILL, TOPOLOGY, {"load.rate": [100, 200, 300, 400]}, 1, 5)
@@ -195,7 +195,7 @@ def test_hosts_of_the_plans_own_are_made_anew_after_a_run_that_could_not_be_made
 def test_a_run_that_was_surprised_leaves_its_hosts_to_nobody(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     """What broke a broker for good broke each drill after it, too; one that saw nothing of its own is tried again."""
     monkeypatch.setattr(bench, "up", lambda topology, **_: fake.log(up=topology.name))
-    monkeypatch.setattr(bench, "down", lambda topology, _: fake.log(down=topology.name))
+    monkeypatch.setattr(bench, "down", lambda topology, _: fake.log(down=topology))
     two = sweep_plan(DRILL, TOPOLOGY, {"load.rate": [100, 200]}, 1, 5)
     results = [verdict("broken", 4000, broken=["no_loss"]), verdict("kept", 4000)]
     fake.judge = lambda *_, **__: (Verdict.from_json(results.pop(0)), [])  # type: ignore[method-assign]
@@ -215,7 +215,7 @@ def test_a_run_that_was_surprised_leaves_its_hosts_to_nobody(fake: Fake, monkeyp
 def test_what_leaves_something_leaves_its_hosts_to_nobody(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker may keep in its memory what it held, long after that is delivered; a drill may say what it leaves."""
     monkeypatch.setattr(bench, "up", lambda topology, **_: fake.log(up=topology.name))
-    monkeypatch.setattr(bench, "down", lambda topology, _: fake.log(down=topology.name))
+    monkeypatch.setattr(bench, "down", lambda topology, _: fake.log(down=topology))
     fake.install()
     options = CampaignOptions(fake.runs, bench_hosts=True)
     for name in (DRILL, "kill_active_backlog", "active_stopped"):

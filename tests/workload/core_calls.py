@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jpype
 
@@ -18,7 +18,7 @@ from tests.workload.worker_process import WorkerProcess
 Q = QUEUES[0]
 # A blocked call is given back once the client has reconnected (seen: a shorter time-out comes first), however long the
 # broker takes to start on a busy machine.
-WAITS_MS = 600_000
+WAITS_MS = 120_000
 OpenClient = Callable[..., CoreJms]
 StartWorker = Callable[..., WorkerProcess]
 
@@ -64,15 +64,18 @@ def asking(call: Callable[[], None]) -> threading.Thread:
 
 
 def until_blocked() -> None:
-    """Wait until a thread of `asking` waits for the broker's answer."""
+    """Wait until a thread of `asking` waits for the broker's answer: who is only about to is given back by nobody."""
     wait_until(
         lambda: any(
-            "ChannelImpl.sendBlocking" in call
+            _within(calls, "ConditionObject.await") and _within(calls, "ChannelImpl.sendBlocking")
             for name, calls in CoreJms.stacks().items()
             if name.startswith("asking-")
-            for call in calls
         )
     )
+
+
+def _within(calls: Sequence[str], name: str) -> bool:
+    return any(name in call for call in calls)
 
 
 def in_thread(call: Callable[[], Outcome]) -> Callable[[], Outcome]:
