@@ -267,6 +267,8 @@ WAITING_ALSO = {
     **{name: {"ordered"} for name in WAITING if name.startswith(("consumers began late", "the consumer "))},
     **{name: {"single_active"} for name in WAITING if "nobody knows who took it" in name},
     **{name: {"available", "single_active"} for name in WAITING if "vague" in name or "perhaps" in name},
+    # Its sender was served by the heir before it was its turn, perhaps.
+    "it was acknowledged after, perhaps, and came late": {"available", "single_active", "failover_within"},
     **{name: {"alerted_within", "failover_within"} for name in WAITING if "heir" in name or "another instance" in name},
     **{name: {"alerted_within"} for name in WAITING if "link is cut" in name},
     **{name: {"available"} for name in WAITING if "another subscriber" in name},
