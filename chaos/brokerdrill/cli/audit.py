@@ -38,13 +38,13 @@ def audit(
     found, now_s = find_topology(inventory), time.time()
     with Progress(Console(stderr=True)) as progress:
         looked = run_async(look(found, days, now_s, progress), console, "nothing was changed")
-    if metrics:
-        write(metrics, exposition(found.name, looked, now_s))
     if as_json:
         print_json(hosts=[asdict(one) for one in looked])
     else:
         for line in (line for one in looked for line in one.lines):
             console.print(line, markup=False)
+    if metrics:
+        write(metrics, exposition(found.name, looked, now_s))
     if any(one.away for one in looked):
         raise typer.Exit(EXIT_INFRASTRUCTURE)
     raise typer.Exit(EXIT_BROKEN if any(one.findings for one in looked) else EXIT_KEPT)
