@@ -18,7 +18,7 @@ from brokerdrill.workload.core_jms import CoreJms
 from tests.workload import rabbitmq
 from tests.workload.certificate import make_certificate
 from tests.workload.own_postgres import Postgres
-from tests.workload.standalone_broker import QUEUES, USER, Broker, unpack
+from tests.workload.standalone_broker import QUEUES, USER, Broker, Relay, unpack
 from tests.workload.worker_process import WorkerProcess
 
 if TYPE_CHECKING:
@@ -84,6 +84,14 @@ def broker(one_broker: Broker) -> Iterator[Broker]:
     yield one_broker
     if one_broker.stopped():
         one_broker.kill()
+
+
+@pytest.fixture
+def relay(broker: Broker) -> Iterator[Relay]:
+    """A relay to the broker."""
+    made = Relay(broker.port)
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 import jpype
 
 from brokerdrill.workload.client import Message, Outcome
+from brokerdrill.workload.config import BrokerEndpoint
 from brokerdrill.workload.core_jms import CoreJms
 from brokerdrill.workload.header import sha
-from tests.workload.standalone_broker import QUEUES
+from tests.workload.standalone_broker import QUEUES, Relay
 from tests.workload.worker_process import WorkerProcess
 
 Q = QUEUES[0]
@@ -21,6 +22,11 @@ Q = QUEUES[0]
 WAITS_MS = 120_000
 OpenClient = Callable[..., CoreJms]
 StartWorker = Callable[..., WorkerProcess]
+
+
+def through(relay: Relay) -> tuple[BrokerEndpoint, ...]:
+    """The relay as the one broker that a client dials."""
+    return (BrokerEndpoint("127.0.0.1", relay.port, "a1", "h1"),)
 
 
 def batch(first: int, size: int = 3) -> list[Message]:
@@ -86,7 +92,7 @@ def in_thread(call: Callable[[], Outcome]) -> Callable[[], Outcome]:
 
     def wait() -> Outcome:
         thread.join(60)
-        assert results, "the call did not return"
+        assert results, f"the call did not return: {CoreJms.stacks()}"
         return results[0]
 
     return wait

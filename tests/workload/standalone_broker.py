@@ -176,8 +176,8 @@ class Broker:
 
 
 class Relay:
-    """A TCP relay to ports on loopback, one after the other, that can hold back what the brokers say, and cut its
-    connections."""
+    """A TCP relay to ports on loopback, one after the other, that can hold back what the brokers say, cut its
+    connections, and let new ones wait."""
 
     def __init__(self, *ports: int) -> None:
         self._targets = itertools.cycle(ports)
@@ -185,13 +185,20 @@ class Relay:
         self.port = self._listener.getsockname()[1]
         self._open = threading.Event()
         self._open.set()
+        self._admits = threading.Event()
+        self._admits.set()
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"tcp://127.0.0.1:{self.port}"
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
                 near, _ = self._listener.accept()
+                self._admits.wait()
                 try:
                     far = socket.create_connection(("127.0.0.1", next(self._targets)))
                 except OSError:
@@ -228,6 +235,16 @@ class Relay:
                 with contextlib.suppress(OSError):
                     one.shutdown(socket.SHUT_RDWR)
         self._open.set()
+
+    def restart(self, broker: Broker) -> None:
+        """Kill the broker and start it; who connects meanwhile waits until it is active. Asked while it starts, it may
+        never answer, and the client's reconnection waits as long as a call may take (seen on a busy machine)."""
+        self._admits.clear()
+        try:
+            broker.kill()
+            broker.start()
+        finally:
+            self._admits.set()
 
     def close(self) -> None:
         self._listener.close()

@@ -146,6 +146,11 @@ class Classic:
     def serves(self) -> bool:
         return all(listens(port) for port in self.ports.values())
 
+    @property
+    def pid(self) -> int:
+        assert self._process
+        return self._process.pid
+
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 

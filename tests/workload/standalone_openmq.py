@@ -16,6 +16,7 @@ from pathlib import Path
 
 from brokerdrill.base import java, paths
 from tests.free_ports import free_port
+from tests.pausing import pause
 from tests.roles.test_plugins import cached
 
 VERSION = "6.5.1"
@@ -158,6 +159,11 @@ class OpenMq:
         """Return how often it has lost a link to another one (B1072), since it was started."""
         return self.log.read_text().count("[B1072]")
 
+    @property
+    def pid(self) -> int:
+        assert self._process
+        return self._process.pid
+
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
@@ -173,9 +179,8 @@ class OpenMq:
         return None
 
     def pause(self) -> None:
-        """SIGSTOP."""
-        assert self._process
-        self._process.send_signal(signal.SIGSTOP)
+        """SIGSTOP, which is over once every thread stands still."""
+        pause(self.pid)
 
     def resume(self) -> None:
         assert self._process

@@ -8,9 +8,7 @@ drills are for.
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
-import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -23,8 +21,19 @@ from brokerdrill.workload.client import ClientError, Outcome
 from brokerdrill.workload.config import BrokerEndpoint
 from brokerdrill.workload.core_jms import CoreJms
 from tests.free_ports import free_port
+from tests.pausing import pause
 from tests.workload.conftest import config_for
-from tests.workload.core_calls import WAITS_MS, asking, batch, drain, in_thread, send, until_blocked, wait_until
+from tests.workload.core_calls import (
+    WAITS_MS,
+    asking,
+    batch,
+    drain,
+    in_thread,
+    send,
+    through,
+    until_blocked,
+    wait_until,
+)
 from tests.workload.standalone_broker import QUEUES, USER, Broker, Relay
 
 Q = QUEUES[0]
@@ -39,12 +48,12 @@ def made(kind: str, url: str) -> Any:
 
 
 @pytest.fixture
-def connect(broker: Broker) -> Iterator[Callable[..., Any]]:
+def connect(broker: Broker, relay: Relay) -> Iterator[Callable[..., Any]]:
     """Open connections of the product's own factory; all are closed in the end."""
     opened = []
 
     def connection(params: str, kind: str = "ActiveMQConnectionFactory", method: str = "createConnection") -> Any:
-        factory = made(kind, f"{broker.url}?{params}")
+        factory = made(kind, f"{relay.url}?{params}")
         one = getattr(factory, method)(USER, broker.password)
         opened.append(one)
         return one
@@ -53,11 +62,6 @@ def connect(broker: Broker) -> Iterator[Callable[..., Any]]:
     for one in opened:
         with contextlib.suppress(jpype.JException):
             one.close()
-
-
-def restart(broker: Broker) -> None:
-    broker.kill()
-    broker.start()
 
 
 def kind_of(error: Any) -> str:
@@ -101,20 +105,20 @@ def test_a_client_that_is_given_one_address_dials_no_other(broker: Broker, clien
 
 @pytest.mark.parametrize(("params", "code"), [(RECONNECTS, "FAILOVER"), ("reconnectAttempts=0", "DISCONNECT")])
 def test_an_exception_listener_is_told_whether_it_failed_over(
-    broker: Broker, connect: Callable[..., Any], params: str, code: str
+    broker: Broker, relay: Relay, connect: Callable[..., Any], params: str, code: str
 ) -> None:
     connection, told = connect(params), []
     listener = jpype.JProxy("javax.jms.ExceptionListener", dict={"onException": lambda error: told.append(error)})
     connection.setExceptionListener(listener)
     connection.start()
-    restart(broker)
+    relay.restart(broker)
     wait_until(lambda: bool(told))
     assert [str(error.getErrorCode()) for error in told] == [code]
 
 
 @pytest.mark.parametrize(("params", "over"), [(RECONNECTS, True), ("reconnectAttempts=0", False)])
 def test_a_session_failure_listener_is_told_whether_it_failed_over(
-    broker: Broker, connect: Callable[..., Any], params: str, over: bool
+    broker: Broker, relay: Relay, connect: Callable[..., Any], params: str, over: bool
 ) -> None:
     connection, told = connect(params), []
     core = connection.createSession(False, 1).getCoreSession()
@@ -124,17 +128,17 @@ def test_a_session_failure_listener_is_told_whether_it_failed_over(
         told.append(bool(failed_over))
 
     core.addFailureListener(jpype.JProxy(kind, dict={"connectionFailed": failed, "beforeReconnect": lambda _: None}))
-    restart(broker)
+    relay.restart(broker)
     wait_until(lambda: bool(told))
     assert told == [over]
 
 
-def test_a_blocked_call_of_the_core_api_is_unblocked(broker: Broker, connect: Callable[..., Any]) -> None:
+def test_a_blocked_call_of_the_core_api_is_unblocked(broker: Broker, relay: Relay, connect: Callable[..., Any]) -> None:
     connection = connect(f"{RECONNECTS}&callTimeout={WAITS_MS}")
     core = connection.createSession(False, 1).getCoreSession()
     producer = core.createProducer(Q)
     producer.send(core.createMessage(True))  # a producer's first send waits for credit
-    os.kill(broker.pid, signal.SIGSTOP)
+    pause(broker.pid)
     failed: list[Any] = []
 
     def ask() -> None:
@@ -146,21 +150,23 @@ def test_a_blocked_call_of_the_core_api_is_unblocked(broker: Broker, connect: Ca
     thread = asking(ask)
     thread.start()
     until_blocked()
-    restart(broker)
+    relay.restart(broker)
     thread.join(60)
-    assert [kind_of(error) for error in failed] == ["UNBLOCKED"]
+    assert [kind_of(error) for error in failed] == ["UNBLOCKED"], CoreJms.stacks()
 
 
 # --- what is made anew ----------------------------------------------------------------------------------------------
 
 
-def test_a_temporary_queue_is_made_anew_with_its_consumer(broker: Broker, connect: Callable[..., Any]) -> None:
+def test_a_temporary_queue_is_made_anew_with_its_consumer(
+    broker: Broker, relay: Relay, connect: Callable[..., Any]
+) -> None:
     connection = connect(RECONNECTS)
     session = connection.createSession(False, 1)
     queue = session.createTemporaryQueue()
     consumer = session.createConsumer(queue)
     connection.start()
-    restart(broker)
+    relay.restart(broker)
     # The same session and consumer; somebody else sends there, until one arrives: what is sent before the first client
     # has made its queue anew may find an address without a queue.
     other = connect(RECONNECTS).createSession(False, 1)
@@ -220,14 +226,14 @@ def texts(connection: Any, address: str) -> list[str]:
 
 
 def test_a_prepared_transaction_is_committed_where_the_broker_is_back(
-    broker: Broker, connect: Callable[..., Any]
+    broker: Broker, relay: Relay, connect: Callable[..., Any]
 ) -> None:
     plain = connect(RECONNECTS)
     sending = plain.createSession(False, 1)
     sending.createProducer(sending.createQueue(Q)).send(sending.createTextMessage("waits"))
     connection = connect(RECONNECTS, "ActiveMQXAConnectionFactory", "createXAConnection")
     branch = Branch(connection, connection.createXASession())
-    restart(broker)
+    relay.restart(broker)
     # The document has XA_RETRY here, too; it was seen where the failover meets the commit itself (below).
     codes = [branch.commit()]
     end = time.monotonic() + 30
@@ -240,20 +246,20 @@ def test_a_prepared_transaction_is_committed_where_the_broker_is_back(
     assert texts(reader, Q) == [], "what was taken is taken"
 
 
-def test_a_commit_under_way_ends_with_xa_retry(broker: Broker, connect: Callable[..., Any]) -> None:
+def test_a_commit_under_way_ends_with_xa_retry(broker: Broker, relay: Relay, connect: Callable[..., Any]) -> None:
     plain = connect(RECONNECTS)
     sending = plain.createSession(False, 1)
     sending.createProducer(sending.createQueue(Q)).send(sending.createTextMessage("waits"))
     connection = connect(f"{RECONNECTS}&callTimeout={WAITS_MS}", "ActiveMQXAConnectionFactory", "createXAConnection")
     branch = Branch(connection, connection.createXASession())
-    os.kill(broker.pid, signal.SIGSTOP)
+    pause(broker.pid)
     codes: list[int] = []
     committing = asking(lambda: codes.append(branch.commit()))
     committing.start()
     until_blocked()
-    restart(broker)
+    relay.restart(broker)
     committing.join(60)
-    assert codes == [XA_RETRY]
+    assert codes == [XA_RETRY], CoreJms.stacks()
     wait_until(lambda: branch.commit() == 0)
     assert texts(connect(RECONNECTS), QUEUES[1]) == ["persistent"]
 
@@ -263,30 +269,26 @@ def test_a_commit_under_way_ends_with_xa_retry(broker: Broker, connect: Callable
 
 @pytest.mark.parametrize("detection", [True, False])
 def test_a_single_send_in_doubt_is_once_and_only_once_with_detection(
-    broker: Broker, client: OpenClient, detection: bool
+    broker: Broker, relay: Relay, client: OpenClient, detection: bool
 ) -> None:
     """The broker stores it and dies before it answers: sent again, it is a second one unless it has an id."""
-    relay = Relay(broker.port)
-    try:
-        config = config_for(broker, transaction=0, duplicate_detection=detection)
-        there = (BrokerEndpoint("127.0.0.1", relay.port, "a1", "h1"),)
-        one = client(replace(config, endpoints=there), [Q], transacted=False)
-        reading = replace(config, transaction=10)
-        other = client(reading, [], [Q])
-        send(one, batch(0, 1))  # a producer's first send waits for credit
-        assert drain(other) == ["p-0"]
-        relay.hold()
-        result = in_thread(lambda: one.send(Q, batch(1, 1)[0], 0))
-        assert drain(other) == ["p-1"], "the broker has it"
-        other.close()
-        restart(broker)
-        relay.cut()
-        assert result().result == "unknown"
-        if one.send(Q, batch(1, 1)[0], 1) != Outcome("ok"):
-            one.close()
-            one = client(replace(config, endpoints=there), [Q], transacted=False)
-            assert one.send(Q, batch(1, 1)[0], 1) == Outcome("ok")
-        after = client(reading, [], [Q])
-        assert drain(after) == ([] if detection else ["p-1"])
-    finally:
-        relay.close()
+    config = config_for(broker, transaction=0, duplicate_detection=detection)
+    sending = replace(config, endpoints=through(relay))
+    one = client(sending, [Q], transacted=False)
+    reading = replace(config, transaction=10)
+    other = client(reading, [], [Q])
+    send(one, batch(0, 1))  # a producer's first send waits for credit
+    assert drain(other) == ["p-0"]
+    relay.hold()
+    result = in_thread(lambda: one.send(Q, batch(1, 1)[0], 0))
+    assert drain(other) == ["p-1"], "the broker has it"
+    other.close()
+    relay.restart(broker)
+    relay.cut()
+    assert result().result == "unknown"
+    if one.send(Q, batch(1, 1)[0], 1) != Outcome("ok"):
+        one.close()
+        one = client(sending, [Q], transacted=False)
+        assert one.send(Q, batch(1, 1)[0], 1) == Outcome("ok")
+    after = client(reading, [], [Q])
+    assert drain(after) == ([] if detection else ["p-1"])

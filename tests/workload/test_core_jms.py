@@ -16,9 +16,10 @@ import pytest
 
 from brokerdrill.workload import header
 from brokerdrill.workload.client import ClientError, Delivery, Message, Outcome
-from brokerdrill.workload.config import BrokerEndpoint, WorkerConfig
+from brokerdrill.workload.config import WorkerConfig
 from brokerdrill.workload.header import sha
 from brokerdrill.workload.stacks import innermost
+from tests.pausing import pause
 from tests.workload.conftest import config_for, specs
 from tests.workload.core_calls import (
     WAITS_MS,
@@ -29,6 +30,7 @@ from tests.workload.core_calls import (
     drain,
     in_thread,
     send,
+    through,
     until_blocked,
     wait_until,
 )
@@ -214,14 +216,13 @@ def test_killed_in_a_transaction_is_proven_rolled_back(broker: Broker, client: O
     assert drain(one) == ["p-0", "p-1", "p-2"]
 
 
-def test_killed_before_it_read_the_commit_is_unknown(broker: Broker, client: OpenClient) -> None:
-    one = client(config_for(broker, call_timeout_ms=WAITS_MS), [Q], [Q])
+def test_killed_before_it_read_the_commit_is_unknown(broker: Broker, relay: Relay, client: OpenClient) -> None:
+    one = client(config_for(broker, endpoints=through(relay), call_timeout_ms=WAITS_MS), [Q], [Q])
     send(one, batch(0))
-    os.kill(broker.pid, signal.SIGSTOP)
+    pause(broker.pid)
     result = in_thread(lambda: one.commit(resent=False))
     until_blocked()
-    broker.kill()
-    broker.start()
+    relay.restart(broker)
     outcome = result()
     assert (outcome.result, outcome.usable) == ("unknown", True)
     assert str(outcome.error).startswith("TRANSACTION_OUTCOME_UNKNOWN")
@@ -231,45 +232,41 @@ def test_killed_before_it_read_the_commit_is_unknown(broker: Broker, client: Ope
 
 
 @pytest.mark.parametrize("detection", [True, False])
-def test_lost_reply_is_unknown_and_the_retry_tells(broker: Broker, client: OpenClient, detection: bool) -> None:
-    relay = Relay(broker.port)
-    try:
-        there = (BrokerEndpoint("127.0.0.1", relay.port, "a1", "h1"),)
-        config = config_for(broker, duplicate_detection=detection)
-        one = client(replace(config, endpoints=there), [Q])
-        other = client(config, [], [Q])
-        send(one, batch(0))
-        relay.hold()
-        result = in_thread(lambda: one.commit(resent=False))
-        assert drain(other) == ["p-0", "p-1", "p-2"], "the broker has committed"
-        relay.cut()
-        outcome = result()
-        assert (outcome.result, outcome.usable) == ("unknown", True)
-        send(one, batch(0), attempt=1)
-        assert one.commit(resent=True) == Outcome("ok", "duplicate" if detection else None)
-        assert drain(other) == ([] if detection else ["p-0", "p-1", "p-2"])
-        one.close()
-    finally:
-        relay.close()
+def test_lost_reply_is_unknown_and_the_retry_tells(
+    broker: Broker, relay: Relay, client: OpenClient, detection: bool
+) -> None:
+    config = config_for(broker, duplicate_detection=detection)
+    one = client(replace(config, endpoints=through(relay)), [Q])
+    other = client(config, [], [Q])
+    send(one, batch(0))
+    relay.hold()
+    result = in_thread(lambda: one.commit(resent=False))
+    assert drain(other) == ["p-0", "p-1", "p-2"], "the broker has committed"
+    relay.cut()
+    outcome = result()
+    assert (outcome.result, outcome.usable) == ("unknown", True)
+    send(one, batch(0), attempt=1)
+    assert one.commit(resent=True) == Outcome("ok", "duplicate" if detection else None)
+    assert drain(other) == ([] if detection else ["p-0", "p-1", "p-2"])
 
 
 def test_silent_broker_is_unknown_after_the_call_timeout(broker: Broker, client: OpenClient) -> None:
     one = client(config_for(broker, call_timeout_ms=500), [Q])
     send(one, batch(0, 1))
-    os.kill(broker.pid, signal.SIGSTOP)
+    pause(broker.pid)
     outcome = in_thread(lambda: one.commit(resent=False))()
     assert outcome.result == "unknown"
     assert "TIMEDOUT" in str(outcome.error) or "OUTCOME_UNKNOWN" in str(outcome.error)
 
 
-def test_blocked_single_send_is_unknown(broker: Broker, client: OpenClient) -> None:
-    one = client(config_for(broker, transaction=0), [Q], transacted=False)
+def test_blocked_single_send_is_unknown(broker: Broker, relay: Relay, client: OpenClient) -> None:
+    config = config_for(broker, endpoints=through(relay), transaction=0, call_timeout_ms=WAITS_MS)
+    one = client(config, [Q], transacted=False)
     send(one, batch(0, 1))  # a producer's first send waits for credit, and goes out after the failover
-    os.kill(broker.pid, signal.SIGSTOP)
+    pause(broker.pid)
     result = in_thread(lambda: one.send(Q, batch(1, 1)[0], 0))
     until_blocked()
-    broker.kill()
-    broker.start()
+    relay.restart(broker)
     outcome = result()
     assert outcome.result == "unknown", outcome
 
@@ -323,7 +320,7 @@ def test_a_client_that_waits_for_a_silent_broker_says_where(
     one = worker(worker_config(broker, tmp_path / "w0.spool", producers=specs("producer", 1)))
     one.begin()
     one.until_status(lambda status: status["sent_ok"] >= 100)
-    os.kill(broker.pid, signal.SIGSTOP)
+    pause(broker.pid)
     counts: list[int] = []
 
     def sends_no_more(status: dict[str, Any]) -> bool:

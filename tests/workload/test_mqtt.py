@@ -13,6 +13,7 @@ from brokerdrill.workload import header
 from brokerdrill.workload.client import ClientError, Delivery, Message
 from brokerdrill.workload.config import WorkerConfig
 from brokerdrill.workload.mqtt import PREFETCH, Mqtt
+from tests.pausing import pause
 from tests.workload.conftest import config_for, specs
 from tests.workload.standalone_broker import QUEUES, Broker
 from tests.workload.worker_process import WorkerProcess, merged, rows_of
@@ -137,7 +138,7 @@ def test_what_a_stopped_or_killed_broker_leaves_without_an_answer_is_unknown(art
     own = config(artemis, call_timeout_ms=1000)
     client = Mqtt(own, "client")
     client.open([QUEUE], (), transacted=False)
-    artemis._process.send_signal(signal.SIGSTOP)  # type: ignore[union-attr]
+    pause(artemis.pid)
     assert client.send(QUEUE, message(0), 0) == ("unknown", "no PUBACK within 1 s", False)
     client.close()
     artemis._process.send_signal(signal.SIGCONT)  # type: ignore[union-attr]

@@ -33,7 +33,7 @@ QUICK = {
 PATIENT = {**QUICK, "imq.cluster.monitor.interval": 20, "imq.cluster.monitor.threshold": 3}
 AUTO = {"imq.autocreate.queue": "true"}
 # It takes so many a while to be worked through.
-BACKLOG = 600
+BACKLOG = 3000
 REFUSED = "C4099"
 # In the order in which a broker's log has them: it tries to take over, has taken over, has worked through it.
 TRIES, TAKEN, PROCESSED = "[B1216]", "[B1217]", "[B1223]"
@@ -120,8 +120,8 @@ def test_a_takeover(home: Path, jars: Path, postgres: Postgres, tmp_path: Path) 
         tries, taken, processed = (heir.at(said) for said in (TRIES, TAKEN, PROCESSED))
         assert tries and taken and processed
         print(f"tried after {tries - killed:.1f} s, taken {taken - tries:.3f}, processed {processed - taken:.1f}")
-        # A heartbeat may have come just before the kill; the machine may be busy with others.
-        assert 3 + 2 - 1 <= tries - killed <= 3 + 2 * 2 + 1 + 4
+        # A heartbeat and an entry in the database may have come just before the kill; the machine may be busy.
+        assert 3 - 1 + 2 - 1 <= tries - killed <= 3 + 2 * 2 + 1 + 4
         # How long depends on how much there is; it is the smaller part in any case.
         assert taken - tries < processed - taken
         # Whoever else has tried was too late.

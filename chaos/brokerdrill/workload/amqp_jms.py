@@ -19,7 +19,7 @@ import jpype
 
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.workload.client import FAIL, UNKNOWN, Aim, Delivery, Outcome, endpoint_at
-from brokerdrill.workload.config import BrokerEndpoint, WorkerConfig
+from brokerdrill.workload.config import BrokerEndpoint, WorkerConfig, answered
 from brokerdrill.workload.jms import Operation, host_of, query
 from brokerdrill.workload.jms_window import WindowedJms
 from brokerdrill.workload.jvm import tls_context
@@ -50,7 +50,8 @@ def url(config: WorkerConfig, dialled: BrokerEndpoint, routed: Aim | None = None
     scheme = "amqps" if config.tls_ca else "amqp"
     waits = dict.fromkeys(("jms.sendTimeout", "jms.requestTimeout"), str(config.call_timeout_ms))
     named = {"jms.clientID": routed.key} if routed and config.key_type == "CLIENT_ID" else {}
-    params = {**URL_PARAMS, **waits, **named, **config.url_params}
+    answers = answered(config, "jms.forceSyncSend")
+    params = {**URL_PARAMS, **waits, **answers, **named, **config.url_params}
     return f"{scheme}://{host_of(dialled.address)}:{dialled.port}?{query(params)}"
 
 

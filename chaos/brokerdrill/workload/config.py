@@ -29,6 +29,26 @@ WINDOWED = ("amqp", "amqp091", "core")
 SUBSCRIBING = ("openmq",)
 # Clients whose library takes parameters of a connection by names of its own.
 PARAMETRIZED = ("amqp", "core", "openmq", "openwire")
+# By protocol, the parameters with which its library says of a send or an acknowledgement outside transactions that it
+# is done while the broker has not answered, and the value that makes it so. Left alone, some libraries do that with
+# what is not durable (seen at brokers that stood still: amqp, openmq, openwire).
+ANSWERLESS: Mapping[str, Mapping[str, str]] = {
+    "amqp": {
+        "jms.forceSyncSend": "false",
+        "jms.forceAsyncSend": "true",
+        "jms.forceAsyncAcks": "true",
+        "jms.presettlePolicy.presettleAll": "true",
+        "jms.presettlePolicy.presettleProducers": "true",
+        "jms.presettlePolicy.presettleQueueProducers": "true",
+        "jms.presettlePolicy.presettleTopicProducers": "true",
+    },
+    "core": {"blockOnDurableSend": "false", "blockOnNonDurableSend": "false", "blockOnAcknowledge": "false"},
+    "openmq": {"imqAckOnProduce": "false", "imqAckOnAcknowledge": "false"},
+    "openwire": {"jms.useAsyncSend": "true", "jms.alwaysSyncSend": "false"},
+}
+# With its library's own value, -1 bytes, a CORE client's completion listener is told so, too (seen with 2.56.0: 160
+# sends completed at a broker that stood still).
+CONFIRMATION_WINDOW = "confirmationWindowSize"
 # Clients that learn of further brokers from the one that serves them.
 TAUGHT = ("core",)
 # Protocols whose clients know by the certificate that they are shown which broker serves behind a balancer.
@@ -141,6 +161,20 @@ class WorkerConfig:
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object that `from_json` reads, the password included: for a pipe, never a file or argv."""
         return asdict(self)
+
+
+def takes_the_answer_away(protocol: str, name: str, value: str, *, windowed: bool) -> bool:
+    """Return whether clients with this parameter take what they send outside transactions for done before the broker
+    has answered; `windowed`: they have several messages in flight."""
+    if protocol == "core" and name == CONFIRMATION_WINDOW:
+        return windowed and value.startswith("-")
+    return ANSWERLESS.get(protocol, {}).get(name) == value.lower()
+
+
+def answered(config: WorkerConfig, parameter: str) -> dict[str, str]:
+    """Return the parameter by which a library waits for the answer to what is not durable, too; nothing in
+    transactions, where the commit is answered."""
+    return {} if config.transaction else {parameter: "true"}
 
 
 def _is(value: object, kind: type) -> bool:

@@ -27,7 +27,7 @@ from brokerdrill.workload.client import (
     endpoint_at,
     endpoint_certified,
 )
-from brokerdrill.workload.config import NO_KEY, BrokerEndpoint, Router, WorkerConfig
+from brokerdrill.workload.config import CONFIRMATION_WINDOW, NO_KEY, BrokerEndpoint, Router, WorkerConfig
 from brokerdrill.workload.jms import Operation, host_of, query
 from brokerdrill.workload.jms_window import WindowedJms
 from brokerdrill.workload.jvm import described, first_line
@@ -63,6 +63,7 @@ URL_PARAMS: Mapping[str, str] = {
     "blockOnNonDurableSend": "true",
 }
 
+CONFIRMED_BYTES = "1048576"
 DUPLICATE_ID = "_AMQ_DUPL_ID"
 
 # What proves that an operation did not happen, by the type of the ActiveMQException (ActiveMQExceptionType).
@@ -98,7 +99,9 @@ def url(config: WorkerConfig, dialled: Sequence[BrokerEndpoint], routed: Aim | N
     named = {"clientID": key} if key and config.key_type == "CLIENT_ID" else {}
     # Who is led goes back to its router when its broker is gone; with 0 the library takes a redirect for a failure.
     led = {"reconnectAttempts": "1"} if routed else {}
-    params = {**URL_PARAMS, **each, **named, **led, "callTimeout": str(config.call_timeout_ms), **config.url_params}
+    answers = {CONFIRMATION_WINDOW: CONFIRMED_BYTES} if config.window > 1 else {}
+    timeout = {"callTimeout": str(config.call_timeout_ms)}
+    params = {**URL_PARAMS, **each, **named, **led, **answers, **timeout, **config.url_params}
     return f"({places})?{query(params)}"
 
 

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import jpype
 
 from brokerdrill.workload.client import FAIL, UNKNOWN, Outcome, endpoint_at
-from brokerdrill.workload.config import BrokerEndpoint, WorkerConfig
+from brokerdrill.workload.config import BrokerEndpoint, WorkerConfig, answered
 from brokerdrill.workload.jms import JmsClient, Operation, host_of
 from brokerdrill.workload.jvm import tls_context
 
@@ -68,7 +68,7 @@ def addresses(config: WorkerConfig, dialled: Sequence[BrokerEndpoint], begin: in
 def properties(config: WorkerConfig, dialled: Sequence[BrokerEndpoint], begin: int) -> dict[str, str]:
     """Return the properties of a connection factory; `begin` as of `addresses`."""
     own = {"imqAddressList": addresses(config, dialled, begin), "imqAckTimeout": str(config.call_timeout_ms)}
-    return {**PROPERTIES, **own, **config.url_params}
+    return {**PROPERTIES, **own, **answered(config, "imqAckOnProduce"), **config.url_params}
 
 
 def outcome_of(kind: str, error: str) -> Outcome:

@@ -23,7 +23,7 @@ import jpype
 
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.workload.client import FAIL, UNKNOWN, Aim, Browsing, Outcome, endpoint_at
-from brokerdrill.workload.config import BrokerEndpoint, WorkerConfig
+from brokerdrill.workload.config import BrokerEndpoint, WorkerConfig, answered
 from brokerdrill.workload.jms import Operation, host_of, query
 from brokerdrill.workload.jvm import first_line, trust_managers
 from brokerdrill.workload.routed_jms import RedirectedJms
@@ -83,7 +83,8 @@ def url(config: WorkerConfig, dialled: Sequence[BrokerEndpoint], routed: Aim | N
     }
     led = {"maxReconnectAttempts": "0"} if routed else {}
     named = {"jms.clientID": routed.key} if routed and config.key_type == "CLIENT_ID" else {}
-    params = {**URL_PARAMS, **own, **led, **named, **config.url_params}
+    answers = answered(config, "jms.alwaysSyncSend")
+    params = {**URL_PARAMS, **own, **answers, **led, **named, **config.url_params}
     return f"failover:({places})?{query(params)}"
 
 

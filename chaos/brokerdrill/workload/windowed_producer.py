@@ -159,7 +159,12 @@ class WindowedProducer(Producer):
         self._disconnect()
 
     def _send_again(self) -> None:
-        """Send again what is to be, as far as the window goes. Raises Stopped."""
+        """Send again what is to be, as far as the window goes. Raises Stopped.
+
+        Not before the library has given back all that the lost connection had: it does so one by one, in any order.
+        """
+        if any(one.begun.session != self._session for one in self._in_flight.values()):
+            return
         # The first retry at once: it is what ends most failovers.
         if self._again and self._again[0].attempt > 1:
             self._pause()

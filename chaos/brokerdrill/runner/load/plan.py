@@ -25,6 +25,7 @@ from brokerdrill.workload.config import (
     ClientSpec,
     Router,
     WorkerConfig,
+    takes_the_answer_away,
 )
 from brokerdrill.workload.header import tag_of
 
@@ -255,6 +256,12 @@ def _refuse_unable(protocol: str, load: Load) -> None:
         )
     if protocol not in PARAMETRIZED and load.url_params:
         raise UsageError(f"clients of {protocol} take no parameters of their connections: leave load.url_params out")
+    for name, value in _as_in_a_url(load.url_params).items():
+        if load.transaction == 0 and takes_the_answer_away(protocol, name, value, windowed=load.window > 1):
+            raise UsageError(
+                f"clients of {protocol} with {name}={value} are told that a message arrived before the broker has it: "
+                f"leave load.url_params.{name} out, or let them send in transactions (load.transaction)"
+            )
 
 
 def _as_in_a_url(values: Mapping[str, str | int | float | bool]) -> dict[str, str]:

@@ -69,6 +69,18 @@ def test_clients_speak_tls_where_the_servers_do() -> None:
             Load(addresses=["q"], url_params={"reconnectAttempts": "1"}),
             "take no parameters of their connections: leave load.url_params out",
         ),
+        (
+            "core",
+            Load(addresses=["q"], transaction=0, window=2, url_params={"confirmationWindowSize": -1}),
+            "with confirmationWindowSize=-1 are told that a message arrived before the broker has it: leave "
+            "load.url_params.confirmationWindowSize out, or let them send in transactions (load.transaction)",
+        ),
+        (
+            "openwire",
+            Load(addresses=["q"], transaction=0, url_params={"jms.useAsyncSend": True}),
+            "with jms.useAsyncSend=true are told that a message arrived before the broker has it: leave "
+            "load.url_params.jms.useAsyncSend out, or let them send in transactions (load.transaction)",
+        ),
     ],
 )
 def test_what_a_protocol_cannot_do_is_refused_before_anything_is_started(protocol: str, load: Load, told: str) -> None:
