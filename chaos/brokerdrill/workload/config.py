@@ -44,7 +44,7 @@ ANSWERLESS: Mapping[str, Mapping[str, str]] = {
     },
     "core": {"blockOnDurableSend": "false", "blockOnNonDurableSend": "false", "blockOnAcknowledge": "false"},
     "openmq": {"imqAckOnProduce": "false", "imqAckOnAcknowledge": "false"},
-    "openwire": {"jms.useAsyncSend": "true", "jms.alwaysSyncSend": "false"},
+    "openwire": {"jms.useAsyncSend": "true", "jms.alwaysSyncSend": "false", "jms.sendAcksAsync": "true"},
 }
 # With its library's own value, -1 bytes, a CORE client's completion listener is told so, too (seen with 2.56.0: 160
 # sends completed at a broker that stood still).
