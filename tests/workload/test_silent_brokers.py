@@ -17,44 +17,42 @@ from tests.workload.conftest import config_for, specs
 from tests.workload.standalone_broker import QUEUES, Broker
 from tests.workload.worker_process import WorkerProcess, merged, rows_of
 
-# About one a second: longer than a call may take, shorter than it takes some libraries to give a silent broker up.
-LOOKS = 8
+# Four a second: longer than a call may take, shorter than it takes some libraries to give a silent broker up.
+LOOKS = 16
 BACKLOG = 2000
 StartWorker = Callable[..., WorkerProcess]
 
 
 def silent(worker: StartWorker, config: WorkerConfig, pid: int) -> list[dict[str, Any]]:
-    """Pause the broker's process while a producer sends, until a send is given up, or long enough; return the sends
-    that began since."""
-    spool = Path(config.spool)
+    """Pause the broker's process while a producer sends; return what `since` says of its sends."""
     one = worker(config)
     one.begin()
     one.until_status(lambda status: status["sent_ok"] >= 20)
-    pause(pid)
-    before = [op for op in merged(rows_of(spool)) if op["op"] == "send" and op.get("end_ns") is not None]
-    looks = iter(range(LOOKS))
-    one.until_status(lambda status: status["sent_unknown"] + status["sent_fail"] >= 1 or next(looks, None) is None)
-    one.kill()
-    # The first may have been answered before.
-    return [op for op in merged(rows_of(spool)) if op["op"] == "send"][len(before) + 1 :]
+    return since(one, config, pid, "send")
 
 
 def silent_acks(worker: StartWorker, config: WorkerConfig, pid: int) -> list[dict[str, Any]]:
-    """Pause the broker's process while a consumer takes a backlog, of which its library has some already; return the
-    acknowledgements that began since, and the last one."""
+    """Pause the broker's process while a consumer takes a backlog, of which its library has some already; return what
+    `since` says of its acknowledgements."""
     one = worker(replace(config, consumers=specs("consumer", 1), backlog=True, rate=None))
     one.begin()
     one.until_status(lambda status: status["sent_ok"] >= BACKLOG)
     one.tell("start_consumers")
     one.until_status(lambda status: status["received"] >= 1)
+    return since(one, config, pid, "ack")
+
+
+def since(one: WorkerProcess, config: WorkerConfig, pid: int, op: str) -> list[dict[str, Any]]:
+    """Pause the broker's process, wait and kill the worker; return its last operation of the kind, and those that
+    began since."""
     pause(pid)
     one.tell("ping", n=1)
     paused = one.until("pong")["clock_ns"]
     looks = iter(range(LOOKS))
     one.until_status(lambda _: next(looks, None) is None)
     one.kill()
-    acks = [op for op in merged(rows_of(Path(config.spool))) if op["op"] == "ack"]
-    return [acks[-1], *(op for op in acks if op["start_ns"] > paused)]
+    ops = [row for row in merged(rows_of(Path(config.spool))) if row["op"] == op]
+    return [ops[-1], *(row for row in ops if row["start_ns"] > paused)]
 
 
 def own(spool: Path, durable: bool, **changes: Any) -> dict[str, Any]:
@@ -105,16 +103,27 @@ Ask = Callable[[StartWorker, WorkerConfig, int], list[dict[str, Any]]]
 ASKED = [(silent, True), (silent, False), (silent_acks, True)]
 
 
+@pytest.fixture(scope="module")
+def classic_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return standalone_classic.unpack(tmp_path_factory.mktemp("classic"))
+
+
+@pytest.fixture(scope="module")
+def openmq_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return standalone_openmq.unpack(tmp_path_factory.mktemp("openmq"))
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(("ask", "durable"), ASKED)
 @pytest.mark.parametrize("protocol", ["openwire", "stomp"])
-def test_activemq_classic(tmp_path: Path, worker: StartWorker, protocol: str, ask: Ask, durable: bool) -> None:
-    home = standalone_classic.unpack(tmp_path / "home")
-    broker = standalone_classic.Classic(home, tmp_path / "broker")
+def test_activemq_classic(
+    classic_home: Path, tmp_path: Path, worker: StartWorker, protocol: str, ask: Ask, durable: bool
+) -> None:
+    broker = standalone_classic.Classic(classic_home, tmp_path / "broker")
     broker.start()
     try:
         values = own(tmp_path / "w0.spool", durable, client=protocol)
-        config = elsewhere(home, broker.ports[protocol], "drill", "unchecked", **values)
+        config = elsewhere(classic_home, broker.ports[protocol], "drill", "unchecked", **values)
         assert_none_is_done(ask(worker, config, broker.pid))
     finally:
         broker.kill()
@@ -122,13 +131,12 @@ def test_activemq_classic(tmp_path: Path, worker: StartWorker, protocol: str, as
 
 @pytest.mark.long
 @pytest.mark.parametrize(("ask", "durable"), ASKED)
-def test_open_mq(tmp_path: Path, worker: StartWorker, ask: Ask, durable: bool) -> None:
-    home = standalone_openmq.unpack(tmp_path / "home")
-    broker = standalone_openmq.OpenMq(home, tmp_path / "broker")
+def test_open_mq(openmq_home: Path, tmp_path: Path, worker: StartWorker, ask: Ask, durable: bool) -> None:
+    broker = standalone_openmq.OpenMq(openmq_home, tmp_path / "broker")
     broker.start()
     try:
         values = own(tmp_path / "w0.spool", durable, client="openmq")
-        config = elsewhere(home, broker.port, standalone_openmq.USER, standalone_openmq.PASSWORD, **values)
+        config = elsewhere(openmq_home, broker.port, standalone_openmq.USER, standalone_openmq.PASSWORD, **values)
         assert_none_is_done(ask(worker, config, broker.pid))
     finally:
         broker.kill()

@@ -36,7 +36,6 @@ ANSWERLESS: Mapping[str, Mapping[str, str]] = {
     "amqp": {
         "jms.forceSyncSend": "false",
         "jms.forceAsyncSend": "true",
-        "jms.forceAsyncAcks": "true",
         "jms.presettlePolicy.presettleAll": "true",
         "jms.presettlePolicy.presettleProducers": "true",
         "jms.presettlePolicy.presettleQueueProducers": "true",
@@ -46,7 +45,7 @@ ANSWERLESS: Mapping[str, Mapping[str, str]] = {
     "openmq": {"imqAckOnProduce": "false", "imqAckOnAcknowledge": "false"},
     "openwire": {"jms.useAsyncSend": "true", "jms.alwaysSyncSend": "false", "jms.sendAcksAsync": "true"},
 }
-# With its library's own value, -1 bytes, a CORE client's completion listener is told so, too (seen with 2.56.0: 160
+# With its library's own value, -1 bytes, a CORE client's completion listener is told so, too (seen with 2.56.0: 158
 # sends completed at a broker that stood still).
 CONFIRMATION_WINDOW = "confirmationWindowSize"
 # Clients that learn of further brokers from the one that serves them.
